@@ -114,18 +114,24 @@ class Outputs:
                 put(place / test_file, test)
 
     def _names(self) -> list[str]:
-        """A file name for each finding: a short name if it is unique, else one with the end of the path."""
-        short = [f"{f.law}-{_cut(f.boundary.rpartition('.')[2])}-{_cut(f.setting)}" for _, f in self.shown]
-        uses = Counter(short)
-        long = [f"{f.law}-{_cut(f.boundary)}-{_cut(f.setting)}" for _, f in self.shown]
-        names = [s if uses[s] == 1 else w for s, w in zip(short, long, strict=True)]
+        """A file name for each finding, with the shortest form of its boundary that no other finding has."""
+        forms = [[_name(f.law, place, f.setting) for place in _forms(f.boundary)] for _, f in self.shown]
+        uses = Counter(name for names in forms for name in set(names))
+        names = [next((name for name in names if uses[name] == 1), names[-1]) for names in forms]
         count = Counter[str]()
         for number, name in enumerate(names):
             count[name] += 1
             names[number] = name if count[name] == 1 else f"{name}-{count[name]}"
-        return [n.replace("/", "-").replace(" -> ", "-") for n in names]
+        return names
 
 
-def _cut(text: str) -> str:
-    """The end of a text: a file name has at most 255 bytes."""
-    return text.encode()[-100:].decode(errors="ignore")
+def _forms(boundary: str) -> tuple[str, str, str]:
+    """The name of the last function, each step with its class or module, and the whole path."""
+    steps = [".".join(step.split(".")[-2:]) for step in boundary.split(" -> ")]
+    return boundary.rpartition(".")[2], "-".join(steps), boundary.replace(" -> ", "-")
+
+
+def _name(law: str, place: str, setting: str) -> str:
+    """Its parts are cut, since a file name has at most 255 bytes."""
+    parts = (law, place.encode()[-110:].decode(errors="ignore"), setting.encode()[:80].decode(errors="ignore"))
+    return "-".join(parts).replace("/", "-")
