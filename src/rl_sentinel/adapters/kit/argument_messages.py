@@ -108,7 +108,7 @@ def unknown_message(
 ) -> str:
     """One line about all parameters whose names are unknown, with a suggestion for ``bind``.
 
-    No column is proposed twice, or if a known parameter already has it, because the audit would then compare a column
+    A column is not proposed twice, and not if a known parameter has it: the audit would otherwise compare a column
     with itself.
 
     Args:
@@ -151,19 +151,19 @@ def unknown_message(
 
 
 def _of_model(name: str) -> str:
-    """The proposal for an input of a model, or for targets; empty for other names."""
+    """The proposed binding for an input of a model, or for targets; empty for other names."""
     words = set(name.lower().split("_"))
     return '"input_ids"' if words & _SEQUENCES and words & _IDS else _OF_MODEL.get(name, "")
 
 
 def _beside(name: str, taken: AbstractSet[str]) -> str:
-    """The proposal for a short name, such as ``logq``, of a function that also reads log-probs; empty for others."""
+    """The proposed binding for the names ``A`` and ``logq``, if the function also reads log-probs; otherwise empty."""
     known = {"A": '"advantage"', "logq": '"ref_logprob"', "log_q": '"ref_logprob"'}
     return known.get(name, "") if '"logprob"' in taken else ""
 
 
 def _choice(path: str, uses: Mapping[str, Use]) -> str:
-    """The texts that the code compares a parameter with, or how to write a text."""
+    """A hint that lists the texts with which the code compares a parameter; without such texts, how to write a text."""
     texts = uses[path][1] if path in uses else ()
     quoted = [f"\"'{text}'\"" for text in texts]
     if not quoted:
@@ -172,7 +172,7 @@ def _choice(path: str, uses: Mapping[str, Use]) -> str:
 
 
 def _plain(path: str, uses: Mapping[str, Use]) -> str:
-    """The proposal for a parameter that is used, or named, as a text, a flag or a number; otherwise empty."""
+    """The proposed binding for a parameter that is used, or named, as a text, a flag or a number; otherwise empty."""
     name = path.rpartition(".")[2]
     words = set(name.lower().split("_"))
     kind = uses[path][0] if path in uses else ""
@@ -186,7 +186,7 @@ def _plain(path: str, uses: Mapping[str, Use]) -> str:
 
 
 def _number(path: str, words: AbstractSet[str]) -> str:
-    """The proposal for a size or another number."""
+    """The proposed binding for a size or another number."""
     if "prompt" in words and words & {"length", "len"}:
         return _PROMPT_TOKENS
     known = role_of("_".join(path.split(".")[-2:]))  # ``cfg.rollout.n``

@@ -166,7 +166,7 @@ class PerRow(Form):
     kind: Literal["tensor", "list", "tensors", "column"] = "tensor"
 
     def lay_out(self, column: Tensor, inputs: Inputs) -> Any:  # noqa: ANN401, ARG002 - a tensor or a list
-        """The numbers in this form."""
+        """The numbers as a tensor, a list or a column, depending on ``kind``."""
         if self.kind == "list":
             return column.tolist()
         if self.kind == "tensors":
@@ -174,7 +174,7 @@ class PerRow(Form):
         return column.unsqueeze(1) if self.kind == "column" else column
 
     def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401, ARG002 - a tensor or a list
-        """``[B]``."""
+        """The numbers as a tensor ``[B]``."""
         if self.kind == "tensors":
             return torch.stack(value)
         return torch.as_tensor(value).reshape(-1) if self.kind == "column" else torch.as_tensor(value)
@@ -273,7 +273,7 @@ def lengths_of(sizes: Sizes) -> list[int]:
     """The lengths of the responses.
 
     Raises:
-        ValueError: if no argument determines them.
+        ValueError: if no argument determines the lengths.
     """
     if sizes.length is None:
         raise ValueError("lengths of the responses are unknown, expected an argument that determines them")
@@ -285,7 +285,7 @@ def mask_of(sizes: Sizes) -> Tensor:
     """The mask of trained tokens, ``[B, T]``.
 
     Raises:
-        ValueError: if no argument determines it.
+        ValueError: if no argument determines the mask.
     """
     if sizes.mask is None:
         raise ValueError("mask is unknown, expected an argument that determines it")

@@ -12,7 +12,7 @@ from rl_sentinel.formulas.kl_tokens import KL
 
 @dataclass(frozen=True, slots=True)
 class KlOfTokens(FormCodec):
-    """An estimate per token, in nats, with its gradient to the policy's log-probs: k1, k2 or k3.
+    """A KL estimate per token (k1, k2 or k3), in nats, with a gradient with respect to the log-probs of the policy.
 
     Source: John Schulman, Approximating KL Divergence (2020).
 

@@ -33,7 +33,7 @@ class Cell(OneColumn):
 
 @dataclass(frozen=True, slots=True)
 class HasLabel(OneColumn):
-    """Whether a label has this value, as a bool per sample; other values cannot be read back."""
+    """A bool per sample: whether a label has this value; other values of the label cannot be read back."""
 
     name: str
     value: int
@@ -48,7 +48,7 @@ class HasLabel(OneColumn):
         return {self.name: torch.tensor([self.value if value else 0])}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """The value, or 0."""
+        """The label where it has this value, else 0."""
         column: Tensor = getattr(batch, self.name)
         return {self.name: torch.where(column == self.value, self.value, 0)}
 

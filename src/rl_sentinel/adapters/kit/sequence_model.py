@@ -1,4 +1,4 @@
-"""A model double for losses that call a model: its logits give the log-probs of the case."""
+"""A fake model for losses that call a model: its logits have the log-probs of the case."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -52,9 +52,9 @@ def prompt_ids(rows: int, *, left_padded: bool) -> Tensor:
 
 
 def logits_of(logprob: Tensor, ids: Tensor, *, uneven: bool = False) -> Tensor:
-    """``[B, T, V]`` log-probs: ``logprob`` for the token of ``ids``, the rest spread over the other tokens.
+    """``[B, T, V]`` log-probs: ``logprob`` for the token of ``ids``, and the rest of the probability for the others.
 
-    Gradients flow to ``logprob`` through the log-prob of the token itself. With ``uneven``, the shares of the
+    Only the log-prob of the token itself has a gradient with respect to ``logprob``. With ``uneven``, the shares of the
     other tokens increase with the distance of their id, modulo the vocabulary, from this token.
     """
     own_logprob = torch.where(logprob > _LARGEST, logprob * 0 + _LARGEST, logprob)
@@ -66,7 +66,7 @@ def logits_of(logprob: Tensor, ids: Tensor, *, uneven: bool = False) -> Tensor:
 
 
 def uncertain(batch: Batch) -> Batch:
-    """Lower the log-probs to values that a model can have; unchanged if they already are."""
+    """Lower the log-probs to values that a model can have; a batch with such values is unchanged."""
     if not bool((batch.logprob > _LARGEST).any()):
         return batch
     return with_columns(batch, logprob=batch.logprob.clamp(max=_LARGEST))
@@ -108,13 +108,13 @@ class Policy:
     forward = __call__
 
     def _rows_of(self, given: Tensor) -> Tensor:
-        """``[b]``: the row to which each sequence belongs, by the id of its prompt; without one, by position."""
+        """``[b]``: the row of each sequence, found by the id of its prompt; without such an id, by position."""
         named = given[:, : self.prompts.shape[1]][:, -1].long() - VOCABULARY
         known = (named >= 0) & (named < len(self.tokens))
         return torch.where(known, named, torch.arange(len(given)) % len(self.tokens))
 
     def _attended(self, rows: Tensor, attention_mask: Any) -> Tensor:  # noqa: ANN401 - as a model of transformers
-        """``[b, P]``: the positions of prompts that are attended to; without a mask, all are."""
+        """``[b, P]``: True at the prompt positions to which the call attends; without a mask, at all positions."""
         prompts = self.prompts[rows]
         if not isinstance(attention_mask, Tensor):
             return torch.ones_like(prompts)
@@ -269,7 +269,7 @@ class SequenceMask(Codec):
 
 @dataclass(frozen=True, slots=True)
 class TargetIds(SequenceMask):
-    """``[B, P + T]``, or ``[B, T]``: ids of trained tokens, and ``untrained`` elsewhere: -100 for transformers."""
+    """``[B, P + T]``, or ``[B, T]``: ids of trained tokens, and ``untrained`` elsewhere, such as -100."""
 
     of: Literal["all", "trained"] = "trained"
     untrained: int = -100

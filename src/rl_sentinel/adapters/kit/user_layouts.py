@@ -213,19 +213,19 @@ class _WithOutcome:
 
 
 def with_outcome_in_batch(make: Callable[[Any], Any], batch: Batch) -> Callable[[Any], Any]:
-    """Wrap a function of the batch: ``token_reward`` includes the outcome if the function reads that column."""
+    """Wrap a function of the batch, so that a ``token_reward`` that it reads includes the outcome."""
     if "token_reward" not in function_codec(make, batch).of:
         return make
     return lambda one: make(_WithOutcome(one))
 
 
 def whole_responses(batch: Batch) -> Batch:
-    """Train every token of every response, for functions without a mask; unchanged if all of them train."""
+    """Train every token of every response, for functions without a mask; unchanged if all tokens train."""
     return batch if torch.equal(batch.mask, batch.valid) else with_columns(batch, mask=batch.valid)
 
 
 def full_width(batch: Batch) -> Batch:
-    """Let every response fill the width, for padded columns without a mask or lengths; unchanged if they already do."""
+    """Let every response fill the width, for padded columns without a mask or lengths; unchanged if all fill it."""
     if bool(batch.mask.all()):
         return batch
     every = torch.ones_like(batch.mask)
@@ -233,7 +233,10 @@ def full_width(batch: Batch) -> Batch:
 
 
 def last_token_trains(batch: Batch) -> Batch:
-    """Train the last token of each live response, which carries the outcome; unchanged if it is trained already."""
+    """Train the last token, which has the outcome, of each response with a trained token.
+
+    The batch is unchanged if these tokens train.
+    """
     last = torch.arange(1, batch.width + 1) == batch.length.unsqueeze(1)
     mask = batch.mask | (last & batch.live.unsqueeze(1))
     return batch if torch.equal(mask, batch.mask) else with_columns(batch, mask=mask)

@@ -125,7 +125,7 @@ class Earlier(Codec):
 
 @dataclass(frozen=True, slots=True)
 class Computed(Codec):
-    """A value that the caller computes from columns before the call; ``why`` says why they cannot be read back.
+    """A value that the caller computes from columns before the call; ``why`` says why the columns cannot be read back.
 
     ``compute`` repeats code of the caller: use it only if that code is inline and cannot be called, and cite its line.
     """
