@@ -14,10 +14,10 @@ from rl_sentinel.core.boundary import Boundary
 
 
 class CodeUse:
-    """Records the code that a worker uses while it loads a target, and then each of its children."""
+    """Record the code that a worker uses while it loads a target, and later the code that each of its children uses."""
 
     def __init__(self, root: Path) -> None:
-        """Record from now on."""
+        """Start to record."""
         self.entries, self.source = CodeEntries(root), SourceReads(root)
         self.entries.install()
         self.source.install()

@@ -35,7 +35,7 @@ _PIECE = "influence"
 
 @dataclass(frozen=True, slots=True)
 class Influence:
-    """A job for a child process: the influence map of one boundary under one setting."""
+    """The job of a child process that computes the influence map of one boundary under one setting."""
 
     boundary: Boundary
     setting: str

@@ -1,4 +1,4 @@
-"""Replay stored findings: match each record to a boundary, and check its law on its case as a job of the supervisor."""
+"""Replay stored findings: match each record to a boundary, and check the law of the record on its case."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
