@@ -38,7 +38,7 @@ def load(framework: Framework, root: Path, version: str, overlay: Sequence[Path]
     The change of the import machinery is permanent: one process loads one target.
 
     Raises:
-        Unbindable: if a double cannot be created, or ``root`` does not contain the package.
+        Unbindable: if a replacement module cannot be created, or ``root`` does not contain the package.
     """
     root = root.resolve()
     package = framework.package_of(root)

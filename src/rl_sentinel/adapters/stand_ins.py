@@ -51,7 +51,7 @@ def _message(name: str) -> str:
 
 
 class Base:
-    """The base class that a class of the target gets if its own base class is absent."""
+    """The base class that replaces an absent base class of a class of the target."""
 
     stand_in_roots: tuple[Path, ...] = ()
 

@@ -237,9 +237,7 @@ def _over_batch(numbers: list[float], batch: Batch, settings: Settings) -> Rows:
 
 
 def _gdpo(batch: Batch, settings: Settings) -> Rows:
-    """Standardize each reward part per group, add the parts, and standardize the sums.
-
-    The weights of the parts are equal, or 1, 2, ....
+    """Standardize each reward part per group, add the parts (weights equal, or 1, 2, ...), standardize the sums.
 
     Empty if a sum is only a rounding error: the case then does not determine the advantage.
     """

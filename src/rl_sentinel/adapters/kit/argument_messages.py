@@ -83,7 +83,7 @@ _PADDING = frozenset({"padding", "pad", "padded"})
 
 
 def lookup_hint(target: Target, path: str, why: Unbindable) -> str:
-    """How to fix a target whose function is not found: a misspelt name, or a file named like a standard module."""
+    """A hint on a target whose function is not found: a misspelled name, or a file named like a standard module."""
     module, _, name = path.rpartition(".")
     head, absent = module.partition(".")[0], isinstance(why, Absent)
     if head in sys.stdlib_module_names and (not absent or Path(f"{head}.py").is_file()):

@@ -60,7 +60,7 @@ def bind_arriving(  # noqa: PLR0913 - the parts of one description
         settings: the settings, by name.
         cite: the documentation of the settings.
         reach: how a user sets the settings.
-        doubles: dotted path -> what replaces it during the call.
+        doubles: dotted path -> the function that replaces the function at this path during the call.
     """
     passed = {**arguments, "options": AllSettings(), "places": Constant(dict(places))}
     return Boundary(

@@ -18,7 +18,7 @@ def clip_bounds(target: Target, boundary: Boundary, candidates: Iterable[float])
     """The distances of the clip bounds from a ratio of 1; None if they are not unique.
 
     At these bounds, the gradient of the loss starts or stops. They are found even if the loss is wrong: a loss that
-    takes the larger of its two products stops at the same ratios, but for advantages of the other sign.
+    takes the larger of its two products stops at the same ratios, for advantages of the other sign.
 
     Args:
         target: where the function is looked up.

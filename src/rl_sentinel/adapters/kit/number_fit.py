@@ -218,7 +218,7 @@ def _normalizing(target: Target, boundary: Boundary, literals: Literals) -> Boun
 
 
 def _why_not_of_formula(boundary: Boundary) -> str:
-    """Why the claimed formula does not fit the inputs of this loss; empty if it can be compared."""
+    """The reason why the claimed formula does not fit the inputs of this loss; empty if it can be compared."""
     algorithm = value_of(boundary.claims.algorithm)
     if algorithm == "clipped value" and "old_value" not in boundary.reads:
         return (

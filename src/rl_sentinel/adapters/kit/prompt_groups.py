@@ -95,7 +95,7 @@ def strided_groups(batch: Batch) -> Batch:
 
 
 def _cut(batch: Batch) -> list[list[int]]:
-    """As :func:`_with_siblings`, with the same number of rows for each prompt."""
+    """Like :func:`_with_siblings`, but with the same number of rows for each prompt."""
     prompts = _with_siblings(batch)
     return [members[: min(map(len, prompts))] for members in prompts]
 

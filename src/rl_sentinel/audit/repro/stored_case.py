@@ -28,7 +28,7 @@ class Replay:
 
     @property
     def name(self) -> tuple[str, str]:
-        """Boundary, setting and number of the replay, so that each replay counts its own crashes."""
+        """Boundary, setting and number of the replay; the number separates the crashes of different replays."""
         return self.unit.boundary.path, f"{self.unit.setting} #{self.number}"
 
     @property
