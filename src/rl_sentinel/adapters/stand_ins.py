@@ -56,7 +56,7 @@ class Base:
     stand_in_roots: tuple[Path, ...] = ()
 
     def __init_subclass__(cls, **_keywords: object) -> None:
-        """Accept the class keywords that the absent base would read."""
+        """Accept the class keywords that the absent base class would read."""
 
     def __init__(self, *_args: object, **_kwargs: object) -> None:
         """Do nothing at import time; raise while a boundary runs."""

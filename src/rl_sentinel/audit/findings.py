@@ -259,7 +259,7 @@ def _callees(finding: Finding, ordered: Sequence[Finding]) -> list[Finding]:
 
 
 def _parent_of(finding: Finding, ordered: Sequence[Finding]) -> Finding | None:
-    """The finding under which this one is folded, or None.
+    """The finding under which a finding is folded, or None.
 
     Candidates in this order: the same law at a function that is called here, unless that finding has a cause in a
     function that is not called here; the same law at the same boundary under an earlier setting; the law named by

@@ -54,7 +54,7 @@ def number(name: str, value: object) -> None:
     """Require a real number.
 
     Raises:
-        InputError: naming the parameter and its value.
+        InputError: with a message that names the parameter and its value.
 
     Example:
         >>> from rl_sentinel.core.argument_checks import number
@@ -70,7 +70,7 @@ def one_of(name: str, value: object, words: Sequence[str]) -> None:
     """Require one of several strings.
 
     Raises:
-        InputError: naming the parameter, its value, and the allowed strings.
+        InputError: with a message that names the parameter, its value, and the allowed strings.
 
     Example:
         >>> from rl_sentinel.core.argument_checks import one_of
@@ -86,7 +86,7 @@ def function(name: str, value: object) -> None:
     """Require a callable with a readable signature.
 
     Raises:
-        InputError: naming the parameter and its value.
+        InputError: with a message that names the parameter and its value.
 
     Example:
         >>> from rl_sentinel.core.argument_checks import function
@@ -104,7 +104,7 @@ def takes(name: str, value: Callable[..., Any], columns: int, *named: str) -> No
     """Require a function that accepts ``columns`` positional arguments and the keywords ``named``.
 
     Raises:
-        InputError: naming the parameter, the call, and why it fails.
+        InputError: with a message that names the parameter, the call, and the reason why the call fails.
 
     Example:
         >>> from rl_sentinel.core.argument_checks import takes
@@ -125,7 +125,7 @@ def by_name(name: str, value: Callable[..., Any]) -> None:
     """Require a function with at least one parameter; all parameters can be passed by keyword.
 
     Raises:
-        InputError: naming the parameter.
+        InputError: with a message that names the parameter.
 
     Example:
         >>> from rl_sentinel.core.argument_checks import by_name

@@ -41,7 +41,10 @@ def _less_overlong(batch: Batch, settings: Settings) -> Named:
 
 
 def _weight(ratio: float, low: float | None, high: float) -> float:
-    """A weight truncated at ``high``; if ``low`` is given, the weight between both bounds: 0 outside, NaN at a bound."""
+    """Truncate a weight at ``high``.
+
+    If ``low`` is given, the weight is not truncated: it is 0 outside of both bounds, and NaN close to a bound.
+    """
     if low is None:
         return min(ratio, high)
     return math.nan if at_edge(ratio, low, high) else ratio if low <= ratio <= high else 0.0

@@ -27,7 +27,7 @@ class OneColumn(Codec):
 
     @property
     def columns(self) -> frozenset[str]:
-        """The column."""
+        """The name of the column."""
         return frozenset({self.name})
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
@@ -217,7 +217,7 @@ class ResponseMask(FormCodec):
 
     @property
     def shapes(self) -> frozenset[str]:
-        """The length."""
+        """The column of response lengths, which determines the shape."""
         return frozenset({"length"})
 
     def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - as the form

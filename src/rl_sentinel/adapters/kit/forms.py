@@ -33,7 +33,7 @@ class Padded(Form):
 
     @property
     def axes(self) -> frozenset[Axis]:
-        """The extra padding."""
+        """The layout field ``extra``: the extra padding."""
         return frozenset({"extra"})
 
     def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
@@ -50,7 +50,7 @@ class Padded(Form):
         return Sizes(rows=value.shape[0], width=value.shape[1])
 
     def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002 - extra padding is not removed
-        """The expression itself, which is a padded tensor."""
+        """The expression of the value, unchanged, because it is a padded tensor."""
         return expression
 
 
@@ -223,7 +223,7 @@ class AfterPrompt(Padded):
         return Sizes(rows=value.shape[0], width=value.shape[1] - 1, prompt_length=one)
 
     def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
-        """The positions after the prompt."""
+        """Source of the positions after the prompt."""
         return f"{expression}[:, 1:]"
 
 
@@ -237,7 +237,7 @@ class BeforeEnd(Padded):
         return torch.cat([padded, torch.zeros_like(padded[:, :1])], dim=1)
 
     def read(self, value: Tensor, sizes: Sizes) -> Tensor:
-        """The positions before the last."""
+        """The positions before the last position."""
         return Padded.read(self, value[:, :-1], sizes)
 
     def sizes(self, value: Tensor) -> Sizes:
@@ -245,7 +245,7 @@ class BeforeEnd(Padded):
         return Sizes(rows=value.shape[0], width=value.shape[1] - 1)
 
     def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
-        """The positions before the last."""
+        """Source of the positions before the last position."""
         return f"{expression}[:, :-1]"
 
 

@@ -31,12 +31,12 @@ class KlOfTokens(FormCodec):
 
     @property
     def columns(self) -> frozenset[str]:
-        """The log-probs of the policy and of the reference."""
+        """The columns with the log-probs of the policy and of the reference."""
         return frozenset({"logprob", "ref_logprob"})
 
     @property
     def unreadable(self) -> Mapping[str, str]:
-        """The log-probs of the policy and of the reference."""
+        """The columns of log-probs, with the reason why they cannot be read back."""
         return dict.fromkeys(self.columns, "log-probs cannot be read from a KL")
 
     def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - as the form

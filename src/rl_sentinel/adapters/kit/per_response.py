@@ -30,7 +30,7 @@ class PerResponse(OneColumn):
 
     @property
     def shapes(self) -> frozenset[str]:
-        """The prompt of each row, for the layout ``[G, K]``."""
+        """The column ``group``, which determines the shape in the layout ``[G, K]``."""
         return frozenset({"group"}) if self.grouped else frozenset()
 
     def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - a tensor or a list

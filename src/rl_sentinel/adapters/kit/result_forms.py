@@ -24,7 +24,7 @@ class RowWise(Form):
         return torch.where(valid, value, torch.zeros((), dtype=value.dtype, device=value.device))
 
     def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002 - [B, 1] is shown as it is
-        """The expression itself."""
+        """The expression of the value, unchanged."""
         return expression
 
 
@@ -47,7 +47,7 @@ class Accepted(Form):
         return torch.tensor(1.0)
 
     def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
-        """The number 1, after the call."""
+        """Source of the number 1, which runs only if the call returned."""
         return "torch.tensor(1.0)"
 
 

@@ -44,7 +44,7 @@ class TokenRewards(FormCodec):
 
     @property
     def columns(self) -> frozenset[str]:
-        """The outcome and the token rewards."""
+        """The columns of the outcome and of the token rewards."""
         return frozenset({"reward", "token_reward"})
 
     @property
@@ -77,7 +77,7 @@ class PerRowOutcome(TokenRewards):
 
     @property
     def columns(self) -> frozenset[str]:
-        """The outcome."""
+        """The column of the outcome."""
         return frozenset({"reward"})
 
     def sizes(self, value: Tensor) -> Sizes:
@@ -105,7 +105,7 @@ class Part(Codec):
 
     @property
     def columns(self) -> frozenset[str]:
-        """All parts of the reward."""
+        """The column with all parts of the reward."""
         return frozenset({"reward_parts"})
 
     def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - a numpy array

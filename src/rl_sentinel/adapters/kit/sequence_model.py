@@ -135,17 +135,17 @@ class PolicyModel(OneColumn):
 
     @property
     def unreadable(self) -> Mapping[str, str]:
-        """The log-probs."""
+        """The column of log-probs, with the reason why it cannot be read back."""
         return {self.name: "log-probs cannot be read from a model without a call"}
 
     @property
     def axes(self) -> frozenset[Axis]:
-        """The extra padding."""
+        """The layout field ``extra``: the extra padding."""
         return frozenset({"extra"})
 
     @property
     def modeled(self) -> frozenset[str]:
-        """The log-probs."""
+        """The column of log-probs that the model computes."""
         return frozenset({self.name})
 
     def put(self, inputs: Inputs) -> Policy | Tensor:
@@ -177,12 +177,12 @@ class PolicyLogits(PolicyModel):
 
     @property
     def shapes(self) -> frozenset[str]:
-        """The length."""
+        """The column of response lengths, which determines the shape."""
         return frozenset({"length"})
 
     @property
     def unreadable(self) -> Mapping[str, str]:
-        """The log-probs."""
+        """The column of log-probs, with the reason why it cannot be read back."""
         return {self.name: "log-probs cannot be read from logits without tokens"}
 
     def put(self, inputs: Inputs) -> Tensor:
@@ -207,12 +207,12 @@ class InputIds(Codec):
 
     @property
     def axes(self) -> frozenset[Axis]:
-        """The extra padding."""
+        """The layout field ``extra``: the extra padding."""
         return frozenset({"extra"})
 
     @property
     def shapes(self) -> frozenset[str]:
-        """The length."""
+        """The column of response lengths, which determines the shape."""
         return frozenset({"length"})
 
     def put(self, inputs: Inputs) -> Tensor:
@@ -236,17 +236,17 @@ class SequenceMask(Codec):
 
     @property
     def axes(self) -> frozenset[Axis]:
-        """The extra padding."""
+        """The layout field ``extra``: the extra padding."""
         return frozenset({"extra"})
 
     @property
     def columns(self) -> frozenset[str]:
-        """The mask, if it marks the trained tokens."""
+        """The column ``mask``, if the argument marks the trained tokens; otherwise no column."""
         return frozenset({"mask"}) if self.of == "trained" else frozenset()
 
     @property
     def shapes(self) -> frozenset[str]:
-        """The length."""
+        """The column of response lengths, which determines the shape."""
         return frozenset({"length"})
 
     def put(self, inputs: Inputs) -> Tensor:
@@ -263,7 +263,7 @@ class SequenceMask(Codec):
         return {"mask": value[:, before : before + width].bool()} if self.of == "trained" else {}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """The mask."""
+        """The unchanged mask."""
         return {"mask": batch.mask} if self.of == "trained" else {}
 
 

@@ -59,7 +59,7 @@ class FullSequence(Sequence):
 
     @property
     def axes(self) -> frozenset[Axis]:
-        """The extra padding."""
+        """The layout field ``extra``: the extra padding."""
         return frozenset({"extra"})
 
     def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
@@ -177,7 +177,7 @@ class SequenceCodec(Codec):
 
     @property
     def shapes(self) -> frozenset[str]:
-        """The lengths of prompts and responses."""
+        """The columns with the lengths of prompts and responses, which determine the shape."""
         return frozenset({"length", "prompt_length"})
 
 
@@ -205,7 +205,7 @@ class TokenVersions(SequenceCodec, FormCodec):
 
     @property
     def columns(self) -> frozenset[str]:
-        """The versions."""
+        """The column of the versions."""
         return frozenset({"version"})
 
     def put(self, inputs: Inputs) -> Tensor:

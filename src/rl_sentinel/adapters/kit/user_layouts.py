@@ -30,7 +30,7 @@ class Grouped(Form):
         return column.reshape(len(group_sizes(inputs)), -1, *column.shape[1:])
 
     def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401, ARG002 - as above; the shape is enough
-        """The first two axes, flattened."""
+        """The value with its first two axes flattened."""
         flat: Tensor = value.flatten(0, 1)
         return flat
 
@@ -39,7 +39,7 @@ class Grouped(Form):
         return Sizes(rows=value.shape[0] * value.shape[1], width=value.shape[2] if value.dim() > 2 else None)
 
     def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
-        """The first two axes, flattened."""
+        """Source that flattens the first two axes."""
         return f"{expression}.flatten(0, 1)"
 
 
@@ -69,7 +69,7 @@ class GroupedTokens(Grouped):
 
     @property
     def axes(self) -> frozenset[Axis]:
-        """The extra padding."""
+        """The layout field ``extra``: the extra padding."""
         return Padded().axes
 
     def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
@@ -89,7 +89,7 @@ class GroupedColumn(Column):
 
     @property
     def shapes(self) -> frozenset[str]:
-        """The prompt of each row."""
+        """The column ``group``, which determines the shape."""
         return frozenset({"group"})
 
 
@@ -104,7 +104,7 @@ class GroupSize(Codec):
 
     @property
     def shapes(self) -> frozenset[str]:
-        """The prompt of each row."""
+        """The column ``group``, which determines the number."""
         return frozenset({"group"})
 
     def put(self, inputs: Inputs) -> int:
@@ -127,7 +127,7 @@ class TrainedTokens(Codec):
 
     @property
     def shapes(self) -> frozenset[str]:
-        """The trained tokens."""
+        """The column ``mask``, which determines the number."""
         return frozenset({"mask"})
 
     def put(self, inputs: Inputs) -> int:
@@ -149,12 +149,12 @@ class FunctionCodec(Codec):
 
     @property
     def unreadable(self) -> Mapping[str, str]:
-        """All columns that the function reads."""
+        """All columns that the function reads, with the reason why they cannot be read back."""
         return dict.fromkeys(self.of, "computed by a function of the user")
 
     @property
     def axes(self) -> frozenset[Axis]:
-        """The extra padding."""
+        """The layout field ``extra``: the extra padding."""
         return frozenset({"extra"})
 
     def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - any value

@@ -73,7 +73,7 @@ class TimeFirst(_Around):
         return self.inner.sizes(value.transpose(0, 1))
 
     def source(self, expression: str, sizes: Sizes) -> str:
-        """The tensor with its axes in the usual order."""
+        """Source that puts the axes in the usual order."""
         return self.inner.source(f"{expression}.transpose(0, 1)", sizes)
 
 
@@ -99,7 +99,7 @@ class Array(_Around):
         return self.inner.sizes(torch.as_tensor(value))
 
     def source(self, expression: str, sizes: Sizes) -> str:
-        """The array as a tensor, in the layout."""
+        """Source that converts the array to a tensor and reads it in the inner layout."""
         return self.inner.source(f"torch.as_tensor({expression})", sizes)
 
 

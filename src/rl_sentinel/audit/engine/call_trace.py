@@ -17,9 +17,9 @@ _GENERATED = "<string>"
 def entered(root: Path, files: Collection[str] = ()) -> Iterator[list[str]]:
     """Collect ``file:line:qualified name`` of each function under ``root``, ordered by first call; filled on exit.
 
-    Functions that only threads started in the meantime entered follow in alphabetical order. ``files`` are the
-    names of code without a file, such as notebook cells, to record too. A method that a decorator generates, such as
-    the constructor of a dataclass, comes last, with the file of its class and line 0.
+    Functions that only other threads entered (threads started meanwhile) come next, in alphabetical order. ``files``
+    are the names of code without a file, such as notebook cells, to record too. A method that a decorator generates,
+    such as the constructor of a dataclass, comes last, with the file of its class and line 0.
     """
     base = str(root.resolve()) + "/"
     functions: dict[str, None] = {}

@@ -24,7 +24,7 @@ class CodeUse:
 
     @classmethod
     def for_request(cls, request: Request) -> "CodeUse | None":
-        """A recorder if the request wants one and this interpreter can count calls."""
+        """A recorder, if the request asks for this record and this interpreter can count calls; otherwise None."""
         return cls(Path(request.root)) if request.records_code and is_supported() else None
 
     @contextmanager

@@ -75,7 +75,7 @@ class Influence:
 def influence(boundary: Boundary, setting: str) -> dict[str, Any] | str:
     """The influence map of a boundary, or the reason why it cannot be computed.
 
-    The map is computed on a batch of two groups or, if the target refuses that batch, on the largest small case that it
+    The map is computed on a batch of two groups or, if the target refuses this batch, on the largest small case that it
     accepts. It has the mask of the case and, for each cell of a signal column, the output cells that moved.
     """
     refusal = ""

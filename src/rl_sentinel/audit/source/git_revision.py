@@ -34,7 +34,7 @@ def commit_of(folder: Path, revision: str) -> str:
     """The full hash of the commit that a revision names.
 
     Raises:
-        SentinelError: if there is no such commit.
+        SentinelError: if the revision does not exist.
     """
     try:
         return git(folder, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}").decode().strip()
