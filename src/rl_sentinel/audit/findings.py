@@ -231,7 +231,7 @@ def _place(finding: Finding) -> str:
 
 
 def _folded(broken: Iterable[Finding]) -> list[tuple[Finding, dict[str, Finding]]]:
-    """Each cause with the findings folded under it, by place."""
+    """Each cause, with the findings that are folded under this cause, by place."""
     ordered = sorted(broken, key=lambda f: (f.boundary, f.setting != "default", f.setting, f.law))
     parent = {f.signature: _parent_of(f, ordered) for f in ordered}
     under: dict[str, dict[str, Finding]] = {}

@@ -221,7 +221,7 @@ def _suggestion(path: str, *, attribute: bool) -> str:
 
 
 def _contained(name: str) -> str:
-    """The longest part of ``name`` that is a known name; empty if no part is, or if it is ambiguous."""
+    """The longest part of ``name`` that is a known name; empty if no part is known, or if the result is ambiguous."""
     words = list(dict.fromkeys(name.lower().split("_")))[:_MOST_WORDS]
     for count in range(len(words), 0, -1):
         parts = {"_".join(part) for part in combinations(words, count)}

@@ -31,7 +31,7 @@ def set_fields(config: Any, **values: Any) -> Any:  # noqa: ANN401 - a framework
 
 
 def get_field(config: Any, path: str) -> Any:  # noqa: ANN401 - a framework's configuration
-    """The field at a dotted path; None for a key that a dict does not have."""
+    """The field at a dotted path; None if a dict does not have the key."""
     for name in path.split("."):
         config = config.get(name) if isinstance(config, dict) else getattr(config, name)
     return config

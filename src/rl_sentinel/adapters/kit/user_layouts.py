@@ -108,7 +108,7 @@ class GroupSize(Codec):
         return frozenset({"group"})
 
     def put(self, inputs: Inputs) -> int:
-        """The number of responses, the same for all prompts."""
+        """The number of responses per prompt, which is the same for all prompts."""
         return inputs.batch.rows // len(set(inputs.batch.group.tolist()))
 
 

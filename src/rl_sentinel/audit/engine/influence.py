@@ -55,7 +55,7 @@ class Influence:
         return self
 
     def unfinished(self, piece: str, reason: str) -> Event:
-        """Report that there is no map, with the reason."""
+        """Report that the map could not be computed, with the reason."""
         return {"event": "verdict", "law": piece, "outcome": "errored", "reason": reason}
 
     def run(self, send: Callable[[Event], None]) -> None:
