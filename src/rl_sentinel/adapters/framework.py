@@ -1,4 +1,4 @@
-"""``Framework``: the record that each adapter package defines as ``FRAMEWORK``."""
+"""``Framework``: the record of a framework; each adapter package defines one as ``FRAMEWORK``."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,13 +16,13 @@ class Framework:
 
     Attributes:
         name: name in specs and reports.
-        package: top-level import package; a checkout is recognized by it.
+        package: top-level import package; a folder that has it is a checkout of the framework.
         former: earlier names of the package, newest first.
         distribution: name on the package index.
         version_file: file in the package that states the version, if it is not a usual one.
         boundaries: yields the boundaries of a target.
-        light: pinned requirements that the boundaries need at run time, by version (``""`` for a checkout).
-        installation: what a stand-alone script needs, by version.
+        light: a function from a version (``""`` for a checkout) to the pinned requirements at run time.
+        installation: a function from a version to the installation that a stand-alone script needs.
         earlier: dotted path of a module or class -> its path in releases before it was moved and renamed.
         doubles: dotted module name -> factory of its replacement.
         former_doubles: more replacements, for modules that exist only under the current package name.

@@ -15,7 +15,7 @@ class Installation:
     Attributes:
         packages: pip requirements, installed with their dependencies.
         alone: pip requirements installed without dependencies, which would need another torch or a GPU.
-        python: Python version, if the framework needs a newer one than RL-Sentinel.
+        python: Python version, if the framework needs a newer version than RL-Sentinel does.
         note: comment after the command.
         setup: module -> lines to run before its functions are called.
         folders: folders of a project from which its code is imported, relative to where the script runs.

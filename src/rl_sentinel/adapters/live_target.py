@@ -17,13 +17,13 @@ from rl_sentinel.core.errors import Unbindable
 
 @dataclass(slots=True, kw_only=True)
 class LiveTarget(Target):
-    """A single ``function`` as a target; reports call it ``path``, and ``root`` is the folder above its package."""
+    """A target with a single ``function``; ``path`` is its name in reports, ``root`` the folder above its package."""
 
     function: Callable[..., Any]
     path: str
 
     def contains(self, path: str) -> bool:
-        """Whether the path is that of the function."""
+        """Whether the path is the path of the function."""
         return path == self.path
 
     def locate(self, path: str) -> str:
@@ -34,7 +34,7 @@ class LiveTarget(Target):
         """The function.
 
         Raises:
-            Unbindable: if ``path`` is not that of the function.
+            Unbindable: if ``path`` is not the path of the function.
         """
         if path != self.path:
             raise Unbindable(f"{path} is absent, expected {self.path}")
@@ -44,7 +44,7 @@ class LiveTarget(Target):
         """File and line of the function; for a notebook function, the name of the cell.
 
         Raises:
-            Unbindable: if it is not written in Python.
+            Unbindable: if the function is not written in Python.
         """
         code = code_of(function)
         if code is None:
@@ -55,7 +55,10 @@ class LiveTarget(Target):
 
 
 def forward_of(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The ``forward`` of a module or compiled module, whose call takes any arguments; other functions unchanged."""
+    """The ``forward`` of a module or compiled module, because the module itself takes any arguments.
+
+    Other functions are returned unchanged.
+    """
     if not isinstance(function, nn.Module):
         return function
     module: nn.Module = getattr(function, "_orig_mod", function)
@@ -86,7 +89,7 @@ def live_target(function: Callable[..., Any]) -> LiveTarget:
     """The target for a function of this process.
 
     Raises:
-        Unbindable: if it is not callable, not written in Python, raises when its attributes are read, or is a partial
+        Unbindable: if it is not callable, is not written in Python, fails when its attributes are read, or is a partial
             with arguments that its function does not take.
     """
     try:
@@ -109,7 +112,7 @@ def live_target(function: Callable[..., Any]) -> LiveTarget:
 
 
 def _folder_above_package(file: Path, module: str) -> Path:
-    """The folder from which ``module`` is imported, or the file's own folder if its name is another."""
+    """The folder from which ``module`` is imported; the folder of the file if the file has another name."""
     folder = file.parent
     for package in reversed(module.split(".")[:-1]):
         if folder.name != package:
@@ -119,7 +122,7 @@ def _folder_above_package(file: Path, module: str) -> Path:
 
 
 def _unreadable(function: object, error: Exception) -> str:
-    """Why the parameters of a callable cannot be read, and how to fix it."""
+    """The reason why the parameters of a callable cannot be read, and how to fix this."""
     if isinstance(function, partial):
         stated = [*map(repr, function.args), *(f"{name}={value!r}" for name, value in function.keywords.items())]
         name = getattr(function.func, "__qualname__", type(function.func).__name__)

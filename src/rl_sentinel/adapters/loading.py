@@ -1,4 +1,4 @@
-"""Make a target importable: install its light packages, its doubles, and stand-ins for absent packages."""
+"""Make a target importable: install its light packages, replacement modules, and stand-ins for absent packages."""
 
 import ast
 import builtins
@@ -38,7 +38,7 @@ def load(framework: Framework, root: Path, version: str, overlay: Sequence[Path]
     The change of the import machinery is permanent: one process loads one target.
 
     Raises:
-        Unbindable: if a double cannot be created, or ``root`` does not contain the package.
+        Unbindable: if a replacement module cannot be created, or ``root`` does not contain the package.
     """
     root = root.resolve()
     package = framework.package_of(root)
@@ -57,7 +57,7 @@ def load(framework: Framework, root: Path, version: str, overlay: Sequence[Path]
 
 
 def _install(name: str, double: ModuleType, root: Path) -> None:
-    """Register a double in ``sys.modules``; missing attributes and submodules become stand-ins."""
+    """Register a replacement in ``sys.modules``; attributes and submodules that it lacks become stand-ins."""
 
     def missing_attribute(attribute: str) -> object:
         if attribute.startswith("__"):
@@ -108,7 +108,7 @@ class _Bare(MetaPathFinder, Loader):
 
 
 class _Importer:
-    """``__import__`` that returns stand-ins for absent packages, if code of the target imports them.
+    """A replacement for ``__import__``: code of the target gets stand-ins for absent packages.
 
     Stand-ins are not put into ``sys.modules``: torch and other packages look there for installed packages.
     """

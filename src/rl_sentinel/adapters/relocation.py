@@ -1,4 +1,4 @@
-"""Find a function or class that moved: search the source tree for a module of the same name that defines it."""
+"""Find a function or class that moved: search the source tree for a module of the same name with its definition."""
 
 import ast
 import os
@@ -15,7 +15,7 @@ _NAMES = 2
 
 @dataclass(frozen=True, slots=True)
 class SourceFiles:
-    """The Python files of a package, listed once: by their names without suffix, and by the folder that they are in."""
+    """The Python files of a package, listed once: by name without suffix, and by folder."""
 
     package: Path
     by_name: Mapping[str, list[Path]]
@@ -35,15 +35,15 @@ class SourceFiles:
         return cls(package, by_name, by_folder)
 
     def modules(self, name: str) -> set[Path]:
-        """The files of modules of this name, and of those in packages of this name."""
+        """The files of modules with this name, and of modules in packages with this name."""
         return {*self.by_name.get(name, ()), *self.by_folder.get(name, ())}
 
 
 def relocated(files: SourceFiles, path: str) -> str:
     """Translate a dotted path of another layout to the package of ``files``; return it unchanged if nothing matches.
 
-    A match is a module of the same name, or a module in a package of this name, that defines the function or class.
-    Of several matches, the one whose path has the most parts in common with ``path`` is used; with a tie, none is.
+    A match is a module that defines the function or class, and has the same name or is in a package with this name.
+    Of several matches, the path with the most parts in common with ``path`` is used; with a tie, no match is used.
     """
     parts = path.split(".")
     for size in range(1, min(_NAMES, len(parts) - 2) + 1):

@@ -1,7 +1,7 @@
 """Record which source code of the target is read as text, or as a code object, instead of being called.
 
-A verdict depends on a function that its call enters, and on one whose text decided something: ``torch.jit.script``
-compiles text, and adapters look for words in it. Reads for a mere line number (:func:`line_of`) are not recorded.
+A verdict depends on functions that its call enters, and on functions whose text is read: ``torch.jit.script``
+compiles text, and adapters search for words in the text. Reads of a line number (:func:`line_of`) are not recorded.
 """
 
 import dis
@@ -38,14 +38,14 @@ class SourceReads:
     """Record which source code under ``root`` is read; ``binding`` is True while adapters describe boundaries."""
 
     def __init__(self, root: Path) -> None:
-        """Nothing is read yet."""
+        """Start without any reads."""
         self.base = f"{root.resolve()}/"
         self.binding = False
         self.reads: set[Read] = set()
         self.collected: list[set[Read]] = []
 
     def install(self) -> None:
-        """Record for the rest of the process: audit hooks cannot be removed."""
+        """Start to record. It lasts until the process ends, because Python cannot remove an audit hook."""
         _active.append(self)
 
         def find_source(thing: Any) -> Any:  # noqa: ANN401 - as inspect.findsource
@@ -79,11 +79,11 @@ class SourceReads:
             return
 
     def add_code(self, code: CodeType) -> None:
-        """Record a code object; that of a nested function counts as its file."""
+        """Record a code object; for a nested function, record its file."""
         self.add(code.co_filename, 0 if "<locals>" in code.co_qualname else code.co_firstlineno)
 
     def add(self, file: str, line: int) -> None:
-        """Record a file, or a function at a line of it, unless it is outside of the root."""
+        """Record a file, or the function at a line of the file, unless the file is outside of the root."""
         if not file.startswith(self.base):
             return
         read = (file.removeprefix(self.base), line)
@@ -121,17 +121,17 @@ def _reads_for_adapter() -> bool:
 
 
 def line_of(thing: Any) -> int:  # noqa: ANN401 - a function or class
-    """The line, from 1, at which a function or class begins; no text is read for more than that.
+    """The line (from 1) at which a function or class begins. This read of its file is not recorded.
 
     Raises:
-        OSError: if it has no source file.
-        TypeError: if it is built in.
+        OSError: if the function or class has no source file.
+        TypeError: if the function or class is built in.
     """
     return int(_find_source(thing)[1]) + 1
 
 
 def remembered(compute: Callable[P, T]) -> Callable[P, T]:
-    """Cache results of a function that reads source code; each call records what the first one read."""
+    """Cache results of a function that reads source code; a cached call records the reads of the first call."""
     results: dict[Any, tuple[T, set[Read]]] = {}
 
     @wraps(compute)

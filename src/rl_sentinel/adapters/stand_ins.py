@@ -32,7 +32,7 @@ def forbid_stand_ins() -> Iterator[None]:
     """Forbid the use of stand-ins while a boundary runs.
 
     Raises:
-        StandInTouched: if one was used, even if the target caught the exception.
+        StandInTouched: if a stand-in was used, even if the target caught the exception.
     """
     before = RUN.running
     RUN.running = True
@@ -51,12 +51,12 @@ def _message(name: str) -> str:
 
 
 class Base:
-    """The base class that a class of the target gets if its own base class is absent."""
+    """The base class that replaces an absent base class of a class of the target."""
 
     stand_in_roots: tuple[Path, ...] = ()
 
     def __init_subclass__(cls, **_keywords: object) -> None:
-        """Accept the class keywords that the absent base would read."""
+        """Accept the class keywords that the absent base class would read."""
 
     def __init__(self, *_args: object, **_kwargs: object) -> None:
         """Do nothing at import time; raise while a boundary runs."""
@@ -94,7 +94,7 @@ def _importing(roots: tuple[Path, ...]) -> bool:
 
 
 def _undefined_names(frame: FrameType, roots: tuple[Path, ...]) -> tuple[str, ...]:
-    """Names that a module of the target uses but has not defined yet: what its ``import *`` must provide."""
+    """Names that a module of the target uses but has not defined yet: its ``import *`` must provide them."""
     code = frame.f_code
     if code.co_name != "<module>" or not any(Path(code.co_filename).is_relative_to(r) for r in roots):
         return ()
@@ -110,7 +110,7 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 class StandIn:
-    """A placeholder for an absent package, or for an attribute of one.
+    """A placeholder for an absent package, or for an attribute of an absent package.
 
     At import time it works as a base class, a decorator, an annotation, a subscript or a call. Called with one function
     or class of the target it returns that object, so that decorated code keeps working. It is falsy, because the
@@ -125,7 +125,7 @@ class StandIn:
     _roots: tuple[Path, ...]
 
     def __init__(self, name: str, roots: tuple[Path, ...]) -> None:
-        """``name`` is the dotted name, ``roots`` the folders of the target's code."""
+        """Store the dotted name, and the folders of the target's code."""
         object.__setattr__(self, "_name", name)
         object.__setattr__(self, "_roots", roots)
         object.__setattr__(self, "_children", {})

@@ -17,10 +17,10 @@ class Recorder(Protocol):
     """Receives a notification before and after each call into the target."""
 
     def entering(self, path: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """``path`` is about to be called; the arguments are not modified yet."""
+        """Called before a call of ``path``; the arguments are not modified yet."""
 
     def returned(self) -> None:
-        """The call announced by ``entering`` returned; not called if it raised."""
+        """Called after the call that ``entering`` announced has returned; not called if it raised."""
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class Target:
         return True
 
     def fails(self, path: str) -> str:
-        """Why an existing dotted path cannot be used; empty if it can be used or is absent."""
+        """The reason why an existing dotted path cannot be used; empty if it can be used or does not exist."""
         try:
             self.find(path)
         except Absent:
@@ -71,7 +71,7 @@ class Target:
         return ""
 
     def contains(self, path: str) -> bool:
-        """Whether the dotted path belongs to the target's tree, not to the standard library or another package."""
+        """Whether the dotted path is in the target's tree, and not in the standard library or another package."""
         head = self.locate(path).partition(".")[0]
         if head not in self._own_packages:
             place = self.root / head
@@ -144,7 +144,7 @@ class Target:
         return files
 
     def _earlier(self, path: str) -> str:
-        """The path under an earlier name that this tree has; empty if it has none."""
+        """The path in this tree under an earlier name; empty if the tree has no earlier name of the path."""
         for name in sorted(self.earlier, key=len, reverse=True):
             place = self.earlier[name] + path.removeprefix(name)
             if f"{path}.".startswith(f"{name}.") and self._is_in_place(place.split(".")):
@@ -152,7 +152,7 @@ class Target:
         return ""
 
     def _is_in_place(self, parts: list[str]) -> bool:
-        """Whether the tree has the module of a function or method, or a package that has or names the next part."""
+        """Whether the tree has the module of a function or method, or a package with the next part of the path."""
         for size in range(max(1, len(parts) - 2), len(parts) + 1):
             place = self.root.joinpath(*parts[:size])
             if place.with_suffix(".py").is_file() or (place.is_dir() and size == len(parts)):
@@ -174,7 +174,7 @@ class Target:
         return ".".join(parts[:size]), parts[size:]
 
     def _module_size(self, parts: list[str]) -> int:
-        """How many parts of a dotted path are its module; 0 if there is no module."""
+        """The number of parts of a dotted path that are its module; 0 if the path has no module."""
         for size in range(len(parts), 0, -1):
             place = self.root.joinpath(*parts[:size])
             if place.with_suffix(".py").is_file() or (place / "__init__.py").is_file():

@@ -39,7 +39,7 @@ from rl_sentinel.formulas.policy_losses import OF_RESPONSES
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """The output of a stage, and the ``word`` that names it in a dict that the function returns."""
+    """The output of a stage, and the ``word`` that names this output in a returned dict."""
 
     stage: Stage
     word: str
@@ -73,13 +73,13 @@ _UNMASKED = "no parameter says which tokens are trained, so all tokens of all ro
 
 @dataclass(frozen=True, slots=True)
 class _Layouts:
-    """The layouts of a function's arguments: ``codecs`` of all of them, also of those in dicts and objects."""
+    """The layouts of a function's arguments; ``codecs`` includes the codecs in dicts and objects."""
 
     codecs: Sequence[Codec]
 
     @property
     def forms(self) -> list[Form]:
-        """The forms of the codecs that have one."""
+        """The forms of all codecs that have a form."""
         return [codec.form for codec in self.codecs if hasattr(codec, "form")]
 
     @property
@@ -116,7 +116,7 @@ class _Layouts:
 
     @property
     def outcome_at_last_token(self) -> bool:
-        """Whether an argument has the outcome at the last token, or may have it there: a function in ``bind``."""
+        """Whether an argument has the outcome at the last token; a function in ``bind`` may have it there."""
         return any(isinstance(c, TokenRewards) or {"reward", "token_reward"} <= c.columns for c in self.codecs)
 
     @property
@@ -140,7 +140,7 @@ def user_boundary(  # noqa: PLR0913 - the parts of a boundary
         stage: a key of :data:`STAGES`.
         claimed: the claims about it.
         settings: the numbers of its formula.
-        groups: the groups of a function that holds the number of responses per prompt itself.
+        groups: the groups of a function in which the number of responses per prompt is fixed.
         codecs: the codec of each parameter.
     """
     kind, layouts = STAGES[stage], _Layouts(list(all_codecs(codecs.values())))
@@ -175,12 +175,12 @@ def _implied_claims(stage: str, claimed: Claims) -> Claims:
 
 
 def _fills_the_width(stage: Stage, layouts: _Layouts) -> bool:
-    """Whether rows must be full: the function gets padded tokens, and no argument tells padding from tokens."""
+    """Whether rows must be full: the function gets padded tokens, and no argument separates padding from tokens."""
     return stage in _WITHOUT_MASK and layouts.padded and not layouts.measured
 
 
 def _trains_every_token(stage: Stage, layouts: _Layouts) -> bool:
-    """Whether every token of a row must be trained, because no argument says which ones are."""
+    """Whether every token of a row must be trained, because no argument says which tokens are trained."""
     return not layouts.masked and (layouts.unpadded or _fills_the_width(stage, layouts))
 
 
@@ -209,7 +209,7 @@ def _domain(
 
 
 def _result_form(stage: str, layouts: _Layouts) -> NamedOutput:
-    """How the output is read from what the function returns."""
+    """The form that reads the output from the function's result."""
     kind, forms = STAGES[stage], layouts.forms
     per_token = kind.output.axes == "B T"
     return NamedOutput(

@@ -1,4 +1,4 @@
-"""Check a function with each layout it accepts, if its code reads an argument's number of axes."""
+"""Check a function with each layout that it accepts, if its code reads the number of axes of an argument."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -23,10 +23,10 @@ Describe = Callable[[Mapping[str, str]], Boundary | Unbound]
 def with_branches(
     target: Target, first: Boundary | Unbound, stated: Mapping[str, Any], describe: Describe
 ) -> list[Boundary | Unbound]:
-    """The boundary, and one more for each other layout of an argument whose number of axes the code reads.
+    """The boundary, and another boundary for each other layout of an argument whose number of axes the code reads.
 
-    Each is a setting of the function. A layout in which it fails is left out with a note. Where credit runs over time,
-    one axis may be that of a single trajectory.
+    Each layout is a setting of the function. A layout with which the function fails is left out with a note. Nothing is
+    added where credit runs over time, because a single axis may then be a trajectory.
 
     Args:
         target: where the function is looked up.
@@ -54,7 +54,7 @@ def with_branches(
 
 
 def _other_layout(codec: Codec | None) -> str:
-    """An equivalent binding with another number of axes; empty without one."""
+    """An equivalent binding with another number of axes; empty if it does not exist."""
     if type(codec) is PerResponse and codec.name == "advantage" and not (codec.dims or codec.grouped or codec.listed):
         return "advantage[B T]"
     if isinstance(codec, Column) and codec.name == "advantage" and type(codec.form) is Padded:

@@ -114,7 +114,7 @@ def claims_of(stage: Stage, algorithm: str, claims: Mapping[str, str | bool | No
 
 
 def claims_from_options(stage: Stage, algorithm: str, texts: Iterable[str]) -> Claims:
-    """As :func:`claims_of`, with claims as ``key=value``; ``key=none`` removes an implied claim.
+    """Like :func:`claims_of`, for claims as texts ``key=value``; ``key=none`` removes an implied claim.
 
     Raises:
         SentinelError: as :func:`parse_claims`.
@@ -157,8 +157,8 @@ def parse_claims(texts: Iterable[str], stage: Stage) -> Claims:
     """Parse claims ``key=value`` about a function of one stage.
 
     Raises:
-        SentinelError: if no law reads the claim at this stage, or the value is not allowed; the message names the
-            nearest one.
+        SentinelError: if no law reads the claim at this stage, or the value is not allowed; the message suggests the
+            nearest name.
 
     Example:
         >>> from rl_sentinel.adapters.user_claims import parse_claims

@@ -1,4 +1,4 @@
-"""Explain the exception of a call to a user's function: where it was raised, and with which arguments."""
+"""Explain an exception of a user's function: the line that raised it, and the passed arguments."""
 
 import dis
 import re
@@ -34,7 +34,7 @@ _USUAL = frozenset({torch.float32})
 
 
 def explain_error(codecs: Mapping[str, Codec], error: Exception, passed: Mapping[str, Any]) -> Exception:
-    """The exception to report for one that a call raised, with the passed arguments in its message.
+    """The exception to report for an exception of a call; its message lists the passed arguments.
 
     A refusal of the input keeps its type, so that laws can judge it. Other exceptions become :class:`CallFailed`, or
     :class:`NotApplicable` if the function may refuse a floating-point type.
@@ -59,7 +59,7 @@ def explain_error(codecs: Mapping[str, Codec], error: Exception, passed: Mapping
 
 
 def _hint_on_text_ids(codecs: Mapping[str, Codec], error: Exception) -> str:
-    """How to pass numbers as ids of prompts, where a function may have failed because they are texts."""
+    """A hint to pass prompt ids as numbers, if the function may have failed because the ids are texts."""
     if not isinstance(error, AttributeError | TypeError | IndexError | ValueError | KeyError):
         return ""
     texts = [path for path, codec in codec_paths(codecs) if isinstance(codec, PromptIds) and codec.form == "strings"]
@@ -69,7 +69,7 @@ def _hint_on_text_ids(codecs: Mapping[str, Codec], error: Exception) -> str:
 
 
 def _is_accident(error: Exception) -> bool:
-    """Whether it is an error of shapes that no ``raise`` made, as numpy's where arrays do not broadcast."""
+    """Whether it is a shape error that no ``raise`` statement raised, such as numpy's broadcast error."""
     if type(error) is not ValueError or not _SHAPES.search(str(error)):
         return False
     trace = error.__traceback__
@@ -89,7 +89,7 @@ def _line_of(error: Exception) -> str:
 
 
 def _unusual_types(passed: Mapping[str, Any]) -> str:
-    """The unusual floating-point types among the passed tensors, also those in dicts, lists and objects, as text."""
+    """The unusual floating-point types of passed tensors, as text; tensors in dicts, lists and objects count, too."""
     floating = {x.dtype for x in _tensors(passed) if x.is_floating_point()}
     return ", ".join(sorted(str(kind).removeprefix("torch.") for kind in floating - _USUAL))
 

@@ -65,7 +65,7 @@ def stage_claims(stage: str, claims: tuple[str, ...], algorithm: str = "") -> Cl
     """The claims that a user states about a function of this stage, and those that its algorithm implies.
 
     Raises:
-        SentinelError: if the stage is unknown, or a claim does not belong to it.
+        SentinelError: if the stage is unknown, or has no such claim.
     """
     if stage not in STAGES:
         hint = _ADAPTED if stage in get_args(Stage) else "choose what your function computes"
@@ -95,7 +95,7 @@ class Statement:
         """The position or key of the output in the result, which ``bind`` states under the name ``return``.
 
         Raises:
-            Unbindable: if it is neither.
+            Unbindable: if the value is neither a position nor a key.
         """
         stated = self.bind.get("return")
         if stated is not None and (not isinstance(stated, int | str) or isinstance(stated, bool)):
@@ -106,7 +106,7 @@ class Statement:
 def describe(target: Target, path: str, statement: Statement) -> list[Boundary | Unbound]:
     """Build the boundary of a user's function, for the command line and for ``rl_sentinel.check``.
 
-    There is one more for each layout in which its code takes another branch.
+    The list has another boundary for each layout in which the code takes another branch.
 
     Args:
         target: where the function is looked up.
@@ -173,7 +173,7 @@ def _described(target: Target, path: str, statement: Statement) -> Boundary | Un
 
 
 def _with_gradient(target: Target, boundary: Boundary) -> Boundary:
-    """The boundary of log-probs or an entropy with the claim that it has a gradient, or a note that it has none."""
+    """The boundary of log-probs or an entropy, with the claim of a gradient, or a note that it has no gradient."""
     if has_gradient(target, boundary):
         return replace(boundary, claims=boundary.claims | said("its result has a gradient", gradient="own"))
     return replace(boundary, notes=(*boundary.notes, "its result has no gradient, as for an old policy or a metric"))
@@ -220,15 +220,15 @@ def _fitted(  # noqa: PLR0913 - the parts of a function
 
 
 def _unstated(evident: Mapping[str, str], bind: Mapping[str, Any]) -> dict[str, str]:
-    """The bindings of what the user does not bind, neither itself nor the object that holds it."""
+    """The bindings of arguments that the user does not bind, directly or by a binding of the object that has them."""
     return {path: what for path, what in evident.items() if path not in bind and path.partition(".")[0] not in bind}
 
 
 def _settle_layouts(function: Callable[..., Any], statement: Statement, arguments: Arguments) -> dict[str, str]:
-    """Change arguments to the layouts that their names leave open; returns the columns of a flat mini-batch.
+    """Choose layouts that the names of the arguments leave open; return the columns of a flat mini-batch.
 
     Raises:
-        Unbindable: if an argument cannot be passed, or is not clear.
+        Unbindable: if an argument cannot be passed, or its meaning is not clear.
     """
     flat = flat_columns(arguments.codecs, arguments.stage)
     unread = [name for name in arguments.codecs if not is_read(function, name)]
@@ -241,7 +241,7 @@ def _settle_layouts(function: Callable[..., Any], statement: Statement, argument
 
 
 def _arguments_of(function: Callable[..., Any], stage: Stage, statement: Statement) -> Arguments:
-    """The arguments of a function, also those that it does not read while a weight that it holds is 0."""
+    """The arguments of a function, including arguments that it does not read only because a weight is 0."""
     bind = {name: x for name, x in statement.bind.items() if name != "return"}
     algorithm = value_of(statement.claims.algorithm)
     over_time = algorithm in (None, *TEMPORAL) or value_of(statement.claims.credit) == "temporal"

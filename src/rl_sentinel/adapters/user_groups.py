@@ -36,9 +36,9 @@ def with_group_size(
     arguments: Arguments,
     constants: Literals,
 ) -> tuple[Callable[[Mapping[str, Codec]], Boundary], Boundary, tuple[str, ...]]:
-    """The boundary with the axes that the function accepts, how to build it, and notes.
+    """Three values: how to build the boundary, the boundary with the axes that the function accepts, and notes.
 
-    If no argument says which responses belong to a prompt, an integer in the code may be their number: one without
+    If no argument says which responses belong to a prompt, an integer in the code may be their number: a number without
     which the function fails, or does not compute its formula.
     """
     build = partial(of_size, groups)
@@ -62,7 +62,7 @@ def with_group_size(
 
 
 def _accepts_pairs(target: Target, boundary: Boundary) -> bool:
-    """Whether the function also runs with two responses of each prompt, and not only with the three of the probe."""
+    """Whether the function also runs with two responses per prompt; the probe batch has three."""
     pairs = take_rows(probe_batch(), torch.tensor([0, 1, 3, 4], device="cpu"))
     try:
         outputs_on(target, boundary, pairs if boundary.domain is None else boundary.domain(pairs))
@@ -79,10 +79,10 @@ def _computes(target: Target, boundary: Boundary, constants: Literals) -> bool:
 def stated_groups(
     stated: Mapping[str, Scalar], outside: Mapping[str, float], arguments: Arguments
 ) -> FixedGroups | None:
-    """The groups of the stated number of responses per prompt, or of the number that a function without labels holds.
+    """Groups with the stated number of responses per prompt, or with the number in a function without labels.
 
     Raises:
-        Unbindable: if the stated number is not one.
+        Unbindable: if the stated number is not a possible number of responses.
     """
     for name, size in stated.items():
         if name not in GROUP_SIZES:
@@ -95,6 +95,6 @@ def stated_groups(
 
 
 def _may_hold_group_size(arguments: Arguments) -> bool:
-    """Whether it is a function of rewards without an argument that identifies the prompt."""
+    """Whether a function has rewards, but no argument that identifies the prompt."""
     flat = list(all_codecs(arguments.codecs.values()))
     return any("reward" in c.columns for c in flat) and not any("group" in c.columns | c.shapes for c in flat)

@@ -1,4 +1,4 @@
-"""Bind parameters of a user's function whose names are unknown, if they are clear; else ask the user."""
+"""Bind parameters of unknown name in a user's function, if their meaning is clear; otherwise ask the user."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ from rl_sentinel.formulas.temporal import TEMPORAL
 
 
 def evident_bindings(function: Callable[..., Any], claims: Claims, arguments: Arguments) -> dict[str, str]:
-    """The bindings of parameters whose names are unknown but whose meaning is clear; empty if one is not clear.
+    """The bindings of parameters with unknown names and a clear meaning; empty if any meaning is not clear.
 
     Args:
         function: the function.
@@ -36,7 +36,7 @@ def evident_bindings(function: Callable[..., Any], claims: Claims, arguments: Ar
 
 
 def _of_unknown(function: Callable[..., Any], arguments: Arguments) -> dict[str, str] | None:
-    """The bindings of all unknown parameters; None if one is not clear, such as a part of an object."""
+    """The bindings of all unknown parameters; None if the meaning of any is not clear, as for a part of an object."""
     if not inspect.isroutine(function) or any("." in one for one in arguments.unknown):
         return None
     taken = frozenset[str]().union(*(codec.columns for codec in all_codecs(arguments.codecs.values())))
@@ -45,7 +45,7 @@ def _of_unknown(function: Callable[..., Any], arguments: Arguments) -> dict[str,
 
 
 def _policy_of_the_rollout(codecs: Mapping[str, Codec]) -> dict[str, str]:
-    """Bind log-probs in a loss's batch to the old policy, if another parameter has the current ones."""
+    """Bind log-probs in the batch of a loss to the old policy, if another parameter has the current log-probs."""
     held = [path for path, codec in codecs.items() if codec.columns == {"logprob"}]
     others = {column for codec in codecs.values() for column in codec.columns}
     inside = [path for path in held if "." in path]
@@ -53,7 +53,7 @@ def _policy_of_the_rollout(codecs: Mapping[str, Codec]) -> dict[str, str]:
 
 
 def _returns_as_rewards(codecs: Mapping[str, Codec], claims: Claims) -> dict[str, str]:
-    """Bind a parameter named as returns to the outcome, if the algorithm needs one outcome per response."""
+    """Bind a parameter with a name of returns to the outcome, if the algorithm needs one outcome per response."""
     algorithm = value_of(claims.algorithm)
     named = [path for path, codec in codecs.items() if codec.columns == {"returns"}]
     others = {column for codec in codecs.values() for column in codec.columns} & {"reward", "token_reward", "value"}

@@ -1,4 +1,4 @@
-"""Find the numbers of a user's function and name them as in formulas; some are replaced, which would hide a fault."""
+"""Find the numbers of a user's function, and their names in formulas; replace numbers that would hide a fault."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class KnownNumbers:
     """The numbers of a function.
 
     Attributes:
-        held: name in the code -> number, outside of the parameters.
+        held: name in the code -> number, for numbers that are not parameters.
         settings: numbers by their names in formulas.
         literals: numbers in the code without a known name.
         notes: notes on changed numbers, and on numbers that the function does not read.
@@ -41,11 +41,11 @@ def known_numbers(
     stated: Mapping[str, Scalar],
     bind: Mapping[str, Any],
 ) -> KnownNumbers:
-    """Find the numbers of a function; change those whose values would hide their effect, in this process.
+    """Find the numbers of a function; in this process, change numbers with values that would hide their effect.
 
     Args:
         function: the function.
-        arguments: its arguments; the weight of an entropy of a model becomes 0 among them.
+        arguments: its arguments; in these, the weight of an entropy of a model becomes 0.
         stated: the numbers that the user states.
         bind: what the user binds.
     """
@@ -77,13 +77,13 @@ def known_numbers(
 
 
 def _weights_of_unread_columns(function: Callable[..., Any]) -> list[str]:
-    """The roles of weights whose column is a parameter that the function does not read."""
+    """The roles of weights whose columns are parameters that the function does not read."""
     unread = {role_of(name) for name in parameters_of(function) if not is_read(function, name)}
     return [role for role, column in OPTIONAL_PARTS.items() if column in unread and role.endswith("_weight")]
 
 
 def _note(name: str, visible: float | None) -> str:
-    """The note on a number that the check has changed: to one with a visible effect, or an entropy weight to 0."""
+    """The note on a number that the check has changed, so that its effect is visible or the entropy weight is 0."""
     if visible is None:
         return f"{name} is set to 0 in the check: the entropy of a model is not compared; check it apart, of logits"
     return f"{name} is set to {visible:g} in the check, so that its effect shows"

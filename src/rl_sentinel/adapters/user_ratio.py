@@ -1,4 +1,4 @@
-"""Losses that claim a ratio of two policies, but read the log-probs of one only."""
+"""Losses that claim a ratio of two policies, but read the log-probs of only one policy."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ def notes_on_ratio(boundary: Boundary) -> list[str]:
 
 
 def with_stated_ratio(boundary: Boundary) -> Boundary:
-    """The boundary, held to old log-probs if it reads none although the user states that it uses a ratio."""
+    """The boundary; ``reads`` includes old log-probs if the user states a ratio and the loss reads no old log-probs."""
     ratio = boundary.claims.ratio
     if ratio is None or ratio.cite != STATED or not of_one_policy(boundary):
         return boundary

@@ -20,7 +20,7 @@ ABOUT_CODE = frozenset({"loaded-code", "used-code", "described"})
 
 
 def unit_of(event: Mapping[str, Any]) -> str:
-    """The unit of an event: its boundary and its setting, one line each."""
+    """The unit of an event, as text: the boundary and the setting, one per line."""
     return f"{event.get('boundary')}\n{event.get('setting')}"
 
 
@@ -30,7 +30,7 @@ _LINE = re.compile(r"\.py\W{1,3}line \d+|\bline \d+\W{1,4}(?:of|in) ")
 
 
 class _UnknownLineError(Exception):
-    """The text of an event names a line whose number in the new state is unknown."""
+    """Raised if the text of an event names a line, and the number of this line in the new state is unknown."""
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ class CodeUsed:
         return not any(file in changed and line in changed[file].functions for file, line in places)
 
     def moved(self, changed: Mapping[str, FileChange]) -> "CodeUsed":
-        """These functions at their lines in the new state; lambdas outside of functions are dropped."""
+        """The same functions with their line numbers in the new state; lambdas outside of functions are dropped."""
         places = [[_moved(file, line, changed) for file, line in part] for part in (self.functions, self.reads)]
         functions, reads = ([list(place) for place in part if place] for part in places)
         return CodeUsed(functions, reads, self.complete)
@@ -70,7 +70,7 @@ def _moved(file: str, line: int, changed: Mapping[str, FileChange]) -> tuple[str
 
 @dataclass(slots=True)
 class AuditRecord:
-    """An audit with all that its verdicts depend on: the tree, the loaded code, the events per boundary and setting."""
+    """An audit, and everything that its verdicts depend on: the tree, the loaded code, and the events of each unit."""
 
     tree: TreeState
     loaded: CodeUsed = field(default_factory=CodeUsed)
@@ -101,7 +101,9 @@ class AuditRecord:
         return [{"event": "used-code", "boundary": boundary, "setting": setting} | about_code, *self.events[unit]]
 
     def unchanged_in(self, tree: TreeState, target: Mapping[str, Any]) -> "AuditRecord | None":
-        """The part of this audit that holds in another state of the tree, with its line numbers; None if no part does.
+        """The part of this audit that is still valid in another state of the tree, with new line numbers.
+
+        None if no part is valid.
 
         ``target`` is the provenance of the new state, for the evidence.
         """
@@ -152,10 +154,10 @@ _WITH_LINES = ("names", "reason", "expectation", "places", "script")
 
 
 def _at_new_lines(event: Event, changed: Mapping[str, FileChange], target: Mapping[str, Any]) -> Event:
-    """An event with the lines of the new state.
+    """An event with the line numbers of the new state.
 
     Raises:
-        _UnknownLineError: if it names a line that the new state does not have.
+        _UnknownLineError: if the event names a line that the new state does not have.
     """
     moved = event | {name: _translated(event[name], changed) for name in _WITH_LINES if name in event}
     if "evidence" in event:

@@ -32,7 +32,7 @@ class Finding:
         elsewhere: the reason, if a known file lists it for other releases only.
         level_note: a note if a known file states another level, with whether that level is used.
         accepted: whether the user's known file lists it.
-        also: other places with the same cause, as ``boundary [setting]``.
+        also: other places with the same cause, each as ``boundary [setting]``.
         entry: the entry of a known file that lists it for this release.
     """
 
@@ -89,8 +89,8 @@ class Finding:
 class Audit:
     """The results of one audit.
 
-    ``pairs`` counts the verdicts that the worker plans: laws by boundary and setting. ``stored`` is True if all results
-    come from the cache; ``unchanged`` are the boundaries and settings whose results do.
+    ``pairs`` is the number of verdicts that the worker plans, one per law, boundary and setting. ``stored`` is True if
+    all results come from the cache; ``unchanged`` are the boundaries and settings with results from the cache.
     """
 
     verdicts: list[Verdict] = field(default_factory=list)
@@ -202,7 +202,7 @@ def _rank(finding: Finding) -> tuple[int, bool, str, str, str]:
 
 
 def has_wrong_direction(evidence: Mapping[str, Any]) -> bool:
-    """Whether the finding is an output that moves in the wrong direction, rather than not at all."""
+    """Whether the finding is an output that moves in the wrong direction, and not an output that does not move."""
     expectation = evidence.get("expectation", {})
     if expectation.get("kind") != "Moves" or not expectation["broken"]["cells"]:
         return False
@@ -231,7 +231,7 @@ def _place(finding: Finding) -> str:
 
 
 def _folded(broken: Iterable[Finding]) -> list[tuple[Finding, dict[str, Finding]]]:
-    """Each cause with the findings folded under it, by place."""
+    """Each cause, with the findings that are folded under this cause, by place."""
     ordered = sorted(broken, key=lambda f: (f.boundary, f.setting != "default", f.setting, f.law))
     parent = {f.signature: _parent_of(f, ordered) for f in ordered}
     under: dict[str, dict[str, Finding]] = {}
@@ -259,9 +259,9 @@ def _callees(finding: Finding, ordered: Sequence[Finding]) -> list[Finding]:
 
 
 def _parent_of(finding: Finding, ordered: Sequence[Finding]) -> Finding | None:
-    """The finding under which this one is folded, or None.
+    """The finding under which a finding is folded, or None.
 
-    Candidates in this order: the same law at a function that is called here, unless that finding has its own cause in a
+    Candidates in this order: the same law at a function that is called here, unless that finding has a cause in a
     function that is not called here; the same law at the same boundary under an earlier setting; the law named by
     ``shows_with`` at the same boundary and setting.
     """

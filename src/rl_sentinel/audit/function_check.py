@@ -26,7 +26,7 @@ def audit_function(function: Callable[..., Any], statement: Statement, **options
         options: fields of :class:`Request`, such as ``seed``, ``budget`` and ``laws``.
 
     Raises:
-        InputError: if it cannot be called with keywords, or a parameter is unknown.
+        InputError: if the function cannot be called with keywords, or a parameter is unknown.
         SentinelError: if the child process dies.
     """
     try:
@@ -47,7 +47,7 @@ def audit_function(function: Callable[..., Any], statement: Statement, **options
 
 
 def why_no_replay(function: Callable[..., Any], bind: Mapping[str, Any]) -> str:
-    """Why a finding at a function cannot be replayed by name later; empty if it can."""
+    """The reason why a finding at a function cannot be replayed by name later; empty if it can."""
     if inspect.isfunction(function) and function.__module__ == "__main__" and function.__qualname__.isidentifier():
         return "a function of the running script or notebook cannot be imported by name: move it into a module"
     if not spec_of(function):

@@ -15,12 +15,12 @@ _EXCEPTION = re.compile(r"^(\w+(?:Error|Exception)\b.*?)(?:; passed |$)", re.DOT
 
 
 def complete(audit: Audit, algorithm: str, *, of_user: bool = True) -> None:
-    """Add errors and notes to the results of one function: an error if its formula was never compared, and exceptions.
+    """Add an error if the formula of the function was never compared, and notes on its exceptions.
 
     Args:
         audit: the results.
         algorithm: the name of the algorithm as the user states it; may be empty.
-        of_user: whether it is a user's function, whose exceptions are noted.
+        of_user: whether it is a user's function; exceptions of other functions get no notes.
     """
     audit.verdicts = with_uncompared(audit.verdicts, algorithm)
     audit.notes.extend(refusal_notes(audit.verdicts) if of_user else ())

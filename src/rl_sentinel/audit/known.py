@@ -43,7 +43,7 @@ class Entry(pydantic.BaseModel):
 
 
 class KnownFile(pydantic.BaseModel):
-    """A file of known findings; ``not_applicable`` and ``errored`` are counts that an expectation may have."""
+    """A file of known findings; an expectation file may also have the counts ``not_applicable`` and ``errored``."""
 
     model_config = pydantic.ConfigDict(extra="forbid", strict=True)
 
@@ -66,7 +66,7 @@ class AuditedFinding:
 class Known:
     """A known finding; an ``accepted`` finding is in the user's file, and does not make the exit status 1.
 
-    ``source`` is that file, or a text for entries of this package.
+    ``source`` is the user's file, or a text for entries of this package.
     """
 
     signature: str
@@ -169,7 +169,7 @@ def entries(file: KnownFile, *, accepted: bool, source: str = "") -> list[Known]
 def stale(
     known: Sequence[Known], signatures: Iterable[str], called: Iterable[str], framework: str, version: str
 ) -> list[str]:
-    """Signatures that a known file lists for this release and that the audit did not find.
+    """Signatures of findings that a known file lists for this release, but the audit did not report.
 
     ``called`` are the boundaries that could be called; entries of a module without such a boundary are not stale.
     """

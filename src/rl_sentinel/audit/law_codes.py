@@ -11,7 +11,7 @@ def code(text: str) -> str:
     """The code of the law that ``text`` names.
 
     Raises:
-        SentinelError: if there is no such law; the message names the nearest.
+        SentinelError: if the law does not exist; the message suggests the nearest name.
 
     Example:
         >>> from rl_sentinel.audit.law_codes import code

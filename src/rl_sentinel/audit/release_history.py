@@ -21,7 +21,7 @@ class Place(NamedTuple):
 class Release:
     """A column of the table; ``error`` is set if the release could not be audited.
 
-    ``causes`` are the places of its findings, without places that are folded under a cause.
+    ``causes`` are the places of findings, except places that are folded under another finding.
     """
 
     name: str
@@ -43,7 +43,7 @@ def places(releases: Iterable[Release]) -> list[Place]:
 
 
 def cell(release: Release, place: Place, level: str) -> tuple[Cell, str]:
-    """The outcome of a release at a place, over all settings, with the sentence or the reason."""
+    """The outcome of a release at a place over all settings, and the sentence of the finding or the reason."""
     if release.error:
         return "errored", release.error
     results = [r for p, r in release.results.items() if p.boundary == place.boundary and p.law in (place.law, "*")]

@@ -10,7 +10,7 @@ from rl_sentinel.audit.source.signal_functions import SignalFunction
 def unbound_functions(functions: Sequence[SignalFunction], entered: Iterable[str]) -> list[SignalFunction]:
     """The functions that no call trace (``file:line:qualified name``) contains.
 
-    A function also counts as entered if only a nested function was.
+    A function also counts as entered if only a nested function was entered.
     """
     reached = {(place, name) for place, _, name in (entry.split(":", 2) for entry in entered)}
     outer = {(place, name.partition(".<locals>")[0]) for place, name in reached}

@@ -16,7 +16,7 @@ class Pair(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The result of one audit for a pair; ``level`` is empty if it is not broken, or unknown."""
+    """The result of one audit for a pair; ``level`` is empty if the law is not broken, or the level is unknown."""
 
     outcome: str
     level: str
@@ -27,7 +27,7 @@ class Result(NamedTuple):
         return f"{self.outcome} ({self.level})" if self.level else self.outcome
 
     def is_finding(self, level: str) -> bool:
-        """Whether the law is broken at this level or a worse one."""
+        """Whether the law is broken at this level or a worse level."""
         return self.outcome == "broken" and LEVELS.index(self.level or LEVELS[0]) <= LEVELS.index(level)
 
 
@@ -44,8 +44,8 @@ class Change:
         status: ``came`` is in the new audit only, ``went`` in the old one only.
         level: the level in the new audit if it has the finding, else in the old one.
         sentence: what goes wrong.
-        other: the result of the audit without the finding; empty if the finding stayed.
-        judged: whether that audit checked the pair; if not, a finding that is gone is not known to be fixed.
+        other: the result of the audit that does not have the finding; empty if both audits have it.
+        judged: whether the audit without the finding checked the pair; if not, the finding may not be fixed.
         settings: the settings with this change.
     """
 
@@ -124,7 +124,7 @@ def changes(old: Results, new: Results, level: str) -> list[Change]:
 
 
 def _result_without_finding(pair: Pair, results: Results) -> tuple[str, bool]:
-    """The result of the audit without the finding, and whether it checked the pair."""
+    """The result of the audit that does not have the finding, and whether this audit checked the pair."""
     result = results.get(pair)
     if result is None:
         return _absent(pair, results), False
@@ -136,7 +136,7 @@ def _result_without_finding(pair: Pair, results: Results) -> tuple[str, bool]:
 
 
 def _absent(pair: Pair, results: Results) -> str:
-    """Why an audit has no verdict for a pair."""
+    """The reason why an audit has no verdict for a pair."""
     at_boundary = {p: r for p, r in results.items() if p.boundary == pair.boundary}
     unbound = next((r for p, r in at_boundary.items() if p.law == "*"), None)
     if unbound is not None:
@@ -147,7 +147,7 @@ def _absent(pair: Pair, results: Results) -> str:
 
 
 def bound_in_one_only(old: Results, new: Results) -> tuple[list[str], list[str]]:
-    """The boundaries bound only in the old audit, and those bound only in the new audit."""
+    """The boundaries that are bound only in the old audit, and the boundaries that are bound only in the new audit."""
     before, after = _bound(old), _bound(new)
     return sorted(before - after), sorted(after - before)
 

@@ -37,9 +37,9 @@ _BY_CHANCE = re.compile(r"more than|was killed|exit status|untried|did not retur
 
 
 def stored_or_run(job: Request, python: str, *, fresh: bool) -> Generator[dict[str, Any]]:
-    """The events of an audit: stored ones, after one ``stored`` event, or those of a worker, which are then stored.
+    """The events of an audit: stored events after one ``stored`` event, or new events of a worker, which are stored.
 
-    Boundaries that a change did not touch are taken from the last audit, after one ``unchanged`` event each. With
+    For boundaries that a change did not touch, the events of the last audit follow one ``unchanged`` event each. With
     ``fresh`` everything is checked.
     """
     if not _can_be_stored(job):
@@ -104,7 +104,7 @@ def _by_chance(event: Mapping[str, Any]) -> bool:
 
 
 class _Keys(NamedTuple):
-    """Digests of everything that verdicts depend on: with the target's tree (``audit``), and without it."""
+    """Digests of everything that verdicts depend on: ``audit`` includes the target's tree, ``context`` does not."""
 
     context: str
     audit: str
@@ -155,7 +155,7 @@ def _files(path: Path, digested: str) -> Iterator[str]:
 
 
 def _read(path: Path) -> Any:  # noqa: ANN401 - JSON
-    """The stored content; None if the file is missing or damaged."""
+    """The content of a stored file; None if the file is missing or damaged."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         body = json.dumps(data["content"])

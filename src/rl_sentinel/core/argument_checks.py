@@ -1,4 +1,4 @@
-"""Validate arguments (scalars, strings, functions, cells of tensors) with one-line errors; the switch of all checks."""
+"""Validate arguments (scalars, strings, functions, cells of tensors) with one-line errors; the checks can be off."""
 
 import inspect
 import os
@@ -18,7 +18,7 @@ CHECKED = os.environ.get("RL_SENTINEL_CHECKS", "1") != "0"
 def refuse_where(wrong: Tensor, describe: Callable[[list[int]], str]) -> None:
     """Raise an ``InputError`` for the first position where ``wrong`` is True, unless checks are off.
 
-    ``describe`` receives that position, one index per axis, and returns the message.
+    ``describe`` receives this position, as one index per axis, and returns the message.
 
     Example:
         >>> import torch
@@ -34,7 +34,7 @@ def refuse_where(wrong: Tensor, describe: Callable[[list[int]], str]) -> None:
 def is_number(value: Any) -> bool:  # noqa: ANN401 - the type is checked here
     """Whether a value is a real number of Python or NumPy, or a scalar tensor; NaN and infinity count as numbers.
 
-    Not numbers here: a bool, an integer of more than 64 bits (tensors cannot be compared with it), and a tensor that
+    These do not count: a bool, an integer of more than 64 bits (tensors cannot be compared with it), and a tensor that
     requires a gradient (settings have no gradient).
 
     Example:
@@ -54,7 +54,7 @@ def number(name: str, value: object) -> None:
     """Require a real number.
 
     Raises:
-        InputError: naming the parameter and its value.
+        InputError: with a message that names the parameter and its value.
 
     Example:
         >>> from rl_sentinel.core.argument_checks import number
@@ -70,7 +70,7 @@ def one_of(name: str, value: object, words: Sequence[str]) -> None:
     """Require one of several strings.
 
     Raises:
-        InputError: naming the parameter, its value, and the allowed strings.
+        InputError: with a message that names the parameter, its value, and the allowed strings.
 
     Example:
         >>> from rl_sentinel.core.argument_checks import one_of
@@ -86,7 +86,7 @@ def function(name: str, value: object) -> None:
     """Require a callable with a readable signature.
 
     Raises:
-        InputError: naming the parameter and its value.
+        InputError: with a message that names the parameter and its value.
 
     Example:
         >>> from rl_sentinel.core.argument_checks import function
@@ -104,7 +104,7 @@ def takes(name: str, value: Callable[..., Any], columns: int, *named: str) -> No
     """Require a function that accepts ``columns`` positional arguments and the keywords ``named``.
 
     Raises:
-        InputError: naming the parameter, the call, and why it fails.
+        InputError: with a message that names the parameter, the call, and the reason why the call fails.
 
     Example:
         >>> from rl_sentinel.core.argument_checks import takes
@@ -122,10 +122,10 @@ def takes(name: str, value: Callable[..., Any], columns: int, *named: str) -> No
 
 
 def by_name(name: str, value: Callable[..., Any]) -> None:
-    """Require a function with at least one parameter, all of which can be passed by keyword.
+    """Require a function with at least one parameter; all parameters can be passed by keyword.
 
     Raises:
-        InputError: naming the parameter.
+        InputError: with a message that names the parameter.
 
     Example:
         >>> from rl_sentinel.core.argument_checks import by_name

@@ -107,7 +107,7 @@ MODEL_COLUMNS = frozenset(
 
 
 def columns(*, axes: str = "", role: str = "") -> tuple[str, ...]:
-    """Names of the columns with these axes and this role; an empty string means any."""
+    """Names of the columns with these axes and this role; an empty string means any axes or any role."""
     return tuple(
         name
         for name, about in COLUMNS.items()
@@ -165,7 +165,7 @@ def with_columns(batch: Batch, **changed: Tensor) -> Batch:
 
 
 class _Lazy(Batch):
-    """A batch that derives each column when it is first read, because a call reads few of them."""
+    """A batch that derives each column when it is first read, because a call reads few columns."""
 
     __slots__ = ("_derive", "_source")
     _derive: Callable[[Tensor], Tensor]
@@ -216,12 +216,12 @@ def _is_set(batch: Batch, name: str) -> bool:
 
 
 def take_rows(batch: Batch, index: Tensor) -> Batch:
-    """The rows at ``index`` (int64 ``[n]``), in that order; a row may be taken twice."""
+    """The rows at ``index`` (int64 ``[n]``), in the order of ``index``; a row may occur twice."""
     return lazily(batch, lambda column: column[index])
 
 
 def take_positions(batch: Batch, index: Tensor) -> Batch:
-    """The response positions at ``index`` (int64 ``[n]``), in that order; ``length`` is counted again."""
+    """The response positions at ``index`` (int64 ``[n]``), in the order of ``index``; ``length`` is counted again."""
     wide = {n: getattr(batch, n)[:, index] for n in COLUMNS if COLUMNS[n]["axes"].startswith("B T")}
     length = batch.valid[:, index].sum(dim=1)
     return replace(batch, **wide, length=length)

@@ -44,9 +44,9 @@ class Output:
 
     ``axes`` is ``"B T"``, ``"B"`` or ``""`` (one number for the whole batch). ``quantity`` is the name by which laws
     and definitions know the output (``"advantage"``, ``"keep"``, ``"kl.k1"``). ``scope`` states whether a decision is
-    taken per token, row or group. ``over`` is what a mean or sum counts: live rows, all rows with their trained tokens
-    (``"rows"``), or all rows and tokens, trained or not. After the last step, the value is at ``at``, laid out as
-    ``form``; ``join`` states how the values of a repeated step are joined.
+    taken per token, row or group. ``over`` names the numbers in a mean or sum: live rows, all rows with their trained
+    tokens (``"rows"``), or all rows and tokens, trained or not. After the last step, the value is at ``at``, laid out
+    as ``form``; ``join`` states how the values of a repeated step are joined.
     """
 
     axes: str
@@ -99,15 +99,15 @@ class Step:
 class Boundary:
     """A function (or pipeline) of a target, described as data.
 
-    ``path`` is the dotted path that is entered (several, joined by ``" -> "``, for a pipeline), ``steps`` its calls in
-    order. ``reads`` are the columns that the codecs carry, except ``unused``, which the target receives and ignores.
-    ``requires`` are the conditions under which the target's own trainer could make the call; each returns the reason
-    why not, or "". ``domain`` changes a batch of the search so that it fulfils these conditions; a batch that already
-    does is returned unchanged. ``writes`` are the columns that the boundary claims to change in place; ``alternatives``
-    the ``path``s of boundaries that compute the same algorithm. ``reach`` is the configuration with which training
-    calls the boundary. ``notes`` tell the report how the arguments were bound. ``undecided`` is the reason why the
-    outputs cannot be compared with the formula of the claimed algorithm, or "". ``own`` marks a user's function, whose
-    callers and batches are unknown.
+    ``path`` is the dotted path of the function (for a pipeline, several paths joined by ``" -> "``), ``steps`` the
+    calls in order. ``reads`` are the columns that the codecs carry, except ``unused``, which the target receives and
+    ignores. ``requires`` are the conditions under which the target's own trainer could make the call; each returns the
+    reason why not, or "". ``domain`` changes a batch of the search so that it fulfils these conditions; a batch that
+    already does is returned unchanged. ``writes`` are the columns that the boundary claims to change in place;
+    ``alternatives`` the ``path``s of boundaries that compute the same algorithm. ``reach`` is the configuration with
+    which training calls the boundary. ``notes`` tell the report how the arguments were bound. ``undecided`` is the
+    reason why the outputs cannot be compared with the formula of the claimed algorithm, or "". ``own`` marks a user's
+    function, whose callers and batches are unknown.
     """
 
     path: str
@@ -134,7 +134,7 @@ class Boundary:
             object.__setattr__(self, "reads", carried - self.unused)
 
     def settings_of(self, case: Case) -> dict[str, Scalar]:
-        """The settings of a case: those of its configuration, with its own values for some of them."""
+        """The settings of a case: the settings of its configuration, some of them replaced by ``override``."""
         return {**self.settings.get(case.setting, {}), **case.override}
 
     def codecs(self) -> tuple[Codec, ...]:

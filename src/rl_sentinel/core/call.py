@@ -16,7 +16,7 @@ class Use:
     """A reference to a value of an earlier step, or to a part of that value.
 
     ``name`` is the name of a step (for its return value) or of a step's parameter (for the argument after the call).
-    ``path`` is a sequence of attribute names and keys that leads to the part.
+    ``path`` is the sequence of attribute names and keys from the value to the part.
 
     Example:
         >>> from rl_sentinel.core.call import Use
@@ -50,7 +50,7 @@ class Use:
         """Return the object that this reference names.
 
         Raises:
-            KeyError: if no earlier step has a value of that name, or a key is missing.
+            KeyError: if no earlier step has a value with this name, or a key is missing.
         """
         value = values[self.name]
         for step in self.path:

@@ -1,4 +1,4 @@
-"""Claims: properties that a boundary states of itself, each with a citation; they decide which laws apply."""
+"""Claims: documented properties of a boundary, each with a citation; they decide which laws apply."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -43,7 +43,7 @@ class Said(Generic[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """A setting that is documented to have an effect, and two values that must give different results."""
+    """A setting with a documented effect, and two values with which the results must differ."""
 
     name: str
     values: tuple[Scalar, Scalar]
@@ -61,7 +61,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class SettingClaim:
-    """A setting that the boundary must refuse, or must accept, and why."""
+    """A setting that the boundary must refuse or must accept, and the reason."""
 
     name: str
     reason: str
@@ -80,7 +80,7 @@ def value_of(said: Said[T_co] | None) -> T_co | None:
 
 
 def _claim(says: str, *stages: str) -> Any:  # noqa: ANN401 - a field default of any claim type
-    """A field for a claim with its meaning; a user may state it about a function of one of these ``stages``."""
+    """A field for a claim; ``says`` is its meaning, and a user may state the claim at one of these ``stages``."""
     return field(default=None, metadata={"says": says, "stages": stages})
 
 
@@ -97,11 +97,11 @@ _SIGNAL = ("reward", "normalize", "kl", "correct", "advantage", *_LOSSES)
 class Claims:
     """All claims of one boundary; None (or empty) means that a claim was not made.
 
-    ``a | b`` has the claims of both; where both make a claim, ``b`` wins. Fields that are mappings hold claims per
+    ``a | b`` has the claims of both; if both make the same claim, ``b`` wins. Fields that are mappings hold claims per
     output (``output_*``) or per setting (``knobs``, ``inert``, ``options``, ``refused``, ``accepted``).
 
     Raises:
-        ValueError: if a value is not one that the claim can have; the nearest is named.
+        ValueError: if the claim cannot have a value; the message suggests the nearest value.
     """
 
     algorithm: Said[str] | None = _claim(
@@ -223,7 +223,7 @@ def claims(cite: str, **values: object) -> Claims:
             values, ``options`` settings to all listed values, ``refused`` and ``accepted`` settings to reasons.
 
     Raises:
-        ValueError: if there is no such claim or value; the nearest is named.
+        ValueError: if the claim or the value does not exist; the message suggests the nearest name.
 
     Example:
         >>> from rl_sentinel.core.claims import claims
@@ -254,7 +254,7 @@ def claims(cite: str, **values: object) -> Claims:
 
 
 def unknown_claim(name: str) -> str:
-    """The error for a claim that does not exist."""
+    """The error message for a claim that does not exist."""
     return f"claim {name!r} does not exist: {nearest(name, NAMES)}"
 
 

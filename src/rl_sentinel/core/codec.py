@@ -16,8 +16,8 @@ from rl_sentinel.core.layout import Axis, Layout
 class Inputs:
     """The input from which a codec builds an argument.
 
-    ``batch`` has the rows of the current cut, ``whole`` all rows of the mini-batch; ``part`` is the index of the cut,
-    and the number of cuts. ``leaves`` collects pairs (laid-out column, leaf tensor) for targets that compute the
+    ``batch`` has the rows of the current cut, ``whole`` has all rows of the mini-batch; ``part`` is the index of the
+    cut, and the number of cuts. ``leaves`` collects pairs (laid-out column, leaf tensor) for targets that compute the
     gradient themselves.
     """
 
@@ -39,8 +39,8 @@ class Sizes:
     """The shape of a batch, read from the arguments of a call before the columns are read.
 
     ``length``, ``prompt_length`` and ``total_length`` (both together) are ``[B]`` tokens; ``mask`` is ``[B, T]``.
-    ``outcome`` is the ``[B]`` reward of each response, if an argument carries only it. ``positions`` is the width of
-    rows that hold prompt and response, padding included; ``tokens`` the total number of response tokens in a packed
+    ``outcome`` is the ``[B]`` reward of each response, if an argument has only this reward. ``positions`` is the width
+    of rows that hold prompt and response, padding included; ``tokens`` the total number of response tokens in a packed
     layout; ``extra`` the columns of padding that the layout added to the width. A size that no argument determines is
     None.
     """
@@ -66,7 +66,7 @@ class Sizes:
         return all(getattr(self, name) is not None for name in names)
 
     def merge(self, other: "Sizes") -> "Sizes":
-        """These sizes, with None replaced by the value of ``other``."""
+        """These sizes; a size that is None is replaced by the size in ``other``."""
         names = [f.name for f in fields(self)]
         return Sizes(**{n: getattr(other, n) if getattr(self, n) is None else getattr(self, n) for n in names})
 
@@ -129,12 +129,12 @@ class Codec:
         return [(self, value)] if self.columns else []
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:  # noqa: ARG002 - overridden where columns are carried
-        """The columns of ``batch`` as ``take(put(batch))`` gives them."""
+        """The columns of ``batch`` after a round trip: as ``take(put(batch))`` returns them."""
         return {}
 
 
 class Form:
-    """How a ``[B]`` or ``[B, T]`` tensor is laid out: padded, ragged, packed, as full sequences."""
+    """The layout of a ``[B]`` or ``[B, T]`` tensor: padded, ragged, packed, or as full sequences."""
 
     @property
     def axes(self) -> frozenset[Axis]:
@@ -176,7 +176,7 @@ def merge_sizes(parts: Sequence[Sizes]) -> Sizes:
 
 
 def merge_columns(parts: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """Merge the columns of several arguments; NaN cells of the first are filled from the next.
+    """Merge the columns of several arguments; a NaN cell gets the number of the next argument with this column.
 
     Example:
         >>> import torch

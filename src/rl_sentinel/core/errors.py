@@ -17,7 +17,7 @@ class InputError(SentinelError, ValueError):
     """
 
     def __init__(self, message: str) -> None:
-        """Join the message to one line, even if a printed value has several."""
+        """Join the message to one line, even if a printed value has several lines."""
         super().__init__(" ".join(message.split()))
 
 
@@ -34,7 +34,7 @@ class Undecided(Exception):  # noqa: N818 - an outcome: the law applies, but a f
 
 
 class StandInTouched(NotApplicable):
-    """A stand-in for an absent package was used while a boundary ran."""
+    """Raised if a stand-in for an absent package was used while a boundary ran."""
 
 
 class TargetRaised(Exception):  # noqa: N818 - an outcome of the target, which laws check
@@ -51,11 +51,11 @@ class Refused(TargetRaised):
 
 
 class Crashed(TargetRaised):
-    """An exception of another kind (``IndexError``, ``RuntimeError``) occurred in the target's own code."""
+    """An exception that is not a refusal, such as ``IndexError``, occurred in the code of the target."""
 
 
 class Unbindable(Exception):  # noqa: N818 - reported per boundary, never shown to a user as an exception
-    """An expected boundary cannot be found, or its parameters do not match the columns and settings of a case."""
+    """Raised if an expected boundary cannot be found, or if its parameters do not match the columns and settings."""
 
 
 class Absent(Unbindable):

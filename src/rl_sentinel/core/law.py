@@ -66,10 +66,10 @@ class Law:
 
 
 def validate_claims(laws: Iterable[Law], names: Iterable[str] = NAMES) -> None:
-    """Check that each claim is read by some law.
+    """Check that at least one law reads each claim.
 
     Raises:
-        ValueError: naming a claim that no law declares.
+        ValueError: if no law declares a claim; the message names the claim.
     """
     declared = {name for law in laws for name in law.claims}
     for name in names:

@@ -11,7 +11,7 @@ Axis = Literal["extra", "padding", "micro_batches", "ranks", "context", "dtype",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """The part of a case that describes how its batch is passed to the target.
+    """The layout in which the batch of a case is passed to the target.
 
     ``extra`` is the number of padding columns beyond the longest response, ``padding`` their side, ``micro_batches``
     and ``ranks`` the number of parts that the rows are split into, ``context`` the number of ranks that share each

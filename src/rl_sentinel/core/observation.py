@@ -45,7 +45,7 @@ class Ask(Protocol):
         fresh: bool = False,
         watched: bool = False,
     ) -> Observation:
-        """Call the boundary (or its alternative ``on``); with gradients of its loss with respect to ``gradients``.
+        """Call the boundary, or its alternative ``on``; compute gradients of its loss for the columns ``gradients``.
 
         The result of an earlier call on the same case may be returned, unless ``fresh``. ``inputs_after`` and
         ``arguments`` are set only after a ``watched`` call of the boundary itself, without gradients.

@@ -10,7 +10,7 @@ def expanded(text: str, what: str) -> Path:
 
     Args:
         text: the text from the user.
-        what: the option or recipe key that has this value.
+        what: the option or recipe key with this value.
 
     Raises:
         SentinelError: if the text is empty, not a path, or names a home folder that does not exist.

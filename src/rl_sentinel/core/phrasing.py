@@ -49,7 +49,7 @@ def at(cell: Sequence[int]) -> str:
 
 
 def of(output: str, cell: Sequence[int]) -> str:
-    """An output with its cell, such as ``loss of row 1``.
+    """An output and a cell as text, such as ``loss of row 1``.
 
     Example:
         >>> from rl_sentinel.core.phrasing import of

@@ -13,7 +13,7 @@ OUTCOMES: tuple[Outcome, ...] = ("holds", "broken", "not-applicable", "errored")
 class Verdict:
     """The result of one law at one boundary under one setting.
 
-    ``tried`` counts the cases whose precondition held and whose relation was compared; with 0 the outcome is never
+    ``tried`` counts the cases that fulfilled the precondition and were compared; with 0 the outcome is never
     ``holds``. ``evidence`` is set if ``broken``: plain JSON, from which all reports are made. ``entered`` are the
     target's functions that ran, as ``file:qualified name``.
     """

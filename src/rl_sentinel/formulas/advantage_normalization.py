@@ -1,4 +1,4 @@
-"""Normalizations of advantages inside a policy loss: over tokens or responses, by each deviation and offset."""
+"""Normalizations of advantages in a policy loss: over tokens or responses, with several deviations and offsets."""
 
 from itertools import product
 
@@ -25,7 +25,9 @@ NORMALIZATIONS = tuple(
 
 
 def normalized(batch: Batch, name: str) -> Batch | None:
-    """The batch with normalized advantages; None if rounding decides, or for one row, which a loss may leave unchanged.
+    """The batch with normalized advantages; None if rounding decides the result, or if the batch has only one row.
+
+    A loss may leave the advantages of a single row unchanged.
 
     Losses normalize over the mini-batch, as studied by Andrychowicz et al., What Matters In On-Policy Reinforcement
     Learning? (arXiv 2006.05990); implementations differ in the denominator of the deviation and in the offset.

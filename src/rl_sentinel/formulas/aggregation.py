@@ -1,4 +1,4 @@
-"""Reduce one number per token to one number per batch with plain sums, by every accepted reading of the mode."""
+"""Reduce one number per token to one number per batch, with plain sums and every accepted reading of the mode."""
 
 import torch
 from torch import Tensor
@@ -26,12 +26,12 @@ BY_CONSTANT = ("token-sum", "sequence-mean-token-sum", "sequence-mean-token-sum-
 def aggregated(tokens: Tensor, batch: Batch, mode: str, settings: Settings, rows: str = "") -> Named:
     """Reduce ``[B, T]`` numbers to one number; the result has one entry per reading of the mode.
 
-    A mean over rows or prompts divides by the number of "live" ones or of "all"; ``rows`` names one of these two
-    readings, and an empty ``rows`` gives both.
+    A mean over rows or prompts divides by the number of "live" rows or prompts, or of "all"; ``rows`` names one of
+    these two readings, and an empty ``rows`` gives both.
 
     Settings:
         tokens, rows: denominators that the caller gives.
-        length: a fixed length by which the sum over all rows is divided, or each row's sum instead of by the width.
+        length: a fixed length. It divides the sum over all rows or, instead of the width, the sum of each row.
         scale: the divisor of each row's sum, instead of the width.
         ranks: the number of ranks; the loss of each rank is multiplied by it.
 

@@ -1,4 +1,4 @@
-"""Advantages of algorithms by their papers' formulas, in plain float64 sums, by every accepted reading."""
+"""Advantages of algorithms by the formulas of their papers, in plain float64 sums, with every accepted reading."""
 
 from collections.abc import Callable, Mapping
 from itertools import product
@@ -59,7 +59,7 @@ def advantages_of(boundary: Boundary, batch: Batch, settings: Settings) -> Named
 
 
 def _agrees(reading: str, boundary: Boundary) -> bool:
-    """Whether the name of a reading agrees with the claims about the division by a deviation."""
+    """Whether a reading, by its name, agrees with the claims about the division by a deviation."""
     standardized, denominator = value_of(boundary.claims.standardized), value_of(boundary.claims.deviation)
     if standardized is not None and standardized != ("by deviation" in reading):
         return False
@@ -71,7 +71,7 @@ def _tensors(readings: Rows | Tokens) -> Named:
 
 
 def _by_rows(batch: Batch, settings: Settings) -> Named:
-    """``[B]`` outcomes standardized over rows: REINFORCE++ without a discount, where tokens of a row have one value."""
+    """``[B]`` outcomes, standardized over rows: REINFORCE++ without a discount, which has one advantage per row."""
     readings = _over_batch(batch.reward.tolist(), batch, settings) if settings.get("gamma", 1) == 1 else {}
     return _tensors({name: x for name, x in readings.items() if "over rows" in name})
 
@@ -93,7 +93,7 @@ def _with_claimed_steps(boundary: Boundary, readings: Tokens) -> Named:
 
 
 def spans_gaps(boundary: Boundary) -> bool:
-    """Whether the formula defines credit across untrained tokens between trained ones."""
+    """Whether the formula defines how credit passes untrained tokens that lie between trained tokens."""
     name = value_of(boundary.claims.algorithm) or ""
     return name not in TEMPORAL or name in OPEN or value_of(boundary.claims.untrained) == "skipped"
 
@@ -104,7 +104,7 @@ def _epsilons(settings: Settings) -> tuple[float, ...]:
 
 
 def _deviation(numbers: list[float], correction: int) -> float:
-    """The deviation, from the sum of squared distances to the mean; exactly 0 if all values are equal."""
+    """The standard deviation, computed from squared distances to the mean; exactly 0 if all values are equal."""
     if min(numbers) == max(numbers):
         return 0.0
     mean = fmean(numbers)
@@ -112,7 +112,7 @@ def _deviation(numbers: list[float], correction: int) -> float:
 
 
 def _groups(batch: Batch) -> list[list[int]]:
-    """The live rows of each prompt with a live row."""
+    """The live rows of each prompt; prompts without a live row are left out."""
     rows: dict[int, list[int]] = {}
     for b in _live(batch):
         rows.setdefault(int(batch.group[b]), []).append(b)
@@ -124,7 +124,7 @@ def _live(batch: Batch) -> list[int]:
 
 
 def _centered(batch: Batch, weights: list[float] | None = None) -> list[float]:
-    """Rewards minus the mean of the live rows of the group, weighted by row; 0 for rows that are not live."""
+    """Rewards minus the (weighted) mean over the live rows of their group; 0 for rows that are not live."""
     reward, centered = batch.reward.tolist(), [0.0] * batch.rows
     weights = weights or [1.0] * batch.rows
     for rows in _groups(batch):
@@ -140,13 +140,13 @@ def _by_deviation(numbers: list[float], batch: Batch, settings: Settings) -> Row
 
 
 def _divided(numbers: list[float], measured: list[float], populations: list[list[int]], settings: Settings) -> Rows:
-    """Divide the number of each row by a deviation, with every accepted use of an epsilon.
+    """Divide the number of each row by a standard deviation, with every accepted use of an epsilon.
 
     Args:
         numbers: one number per row.
         measured: the numbers whose deviation is taken, one per row.
         populations: the rows over which the deviation is taken, as sets without a common row; other rows are unchanged.
-        settings: the epsilon; all of the usual ones if it is missing.
+        settings: the epsilon; if it is missing, all usual epsilons are used.
     """
     readings = Rows()
     for (denominator, correction), epsilon in product(_DENOMINATORS.items(), _epsilons(settings)):
@@ -170,7 +170,7 @@ def _grpo(batch: Batch, settings: Settings) -> Rows:
 
 
 def _grpo_by_batch(batch: Batch, settings: Settings) -> Rows:
-    """Center in the group, divide by the deviation of all live rows: of their rewards, or of their centered rewards."""
+    """Rewards centered in the group, divided by the deviation of the rewards, or centered rewards, of all live rows."""
     centered, live, readings = _centered(batch), _live(batch), Rows()
     for what, measured in {"rewards": batch.reward.tolist(), "centered rewards": centered}.items():
         for name, quotients in _divided(centered, measured, [live] if live else [], settings).items():
@@ -208,7 +208,7 @@ def _means_are_positive(batch: Batch) -> bool:
 
 
 def _gpg(batch: Batch, _settings: Settings) -> Rows:
-    """Centered rewards, larger by the share of rows in groups with unequal rewards."""
+    """Centered rewards, divided by the share of the rows that are in groups with unequal rewards."""
     reward, groups = batch.reward.tolist(), _groups(batch)
     live = sum(len(rows) for rows in groups)
     unequal = sum(len(rows) for rows in groups if len({reward[b] for b in rows}) > 1)
@@ -237,9 +237,9 @@ def _over_batch(numbers: list[float], batch: Batch, settings: Settings) -> Rows:
 
 
 def _gdpo(batch: Batch, settings: Settings) -> Rows:
-    """Standardize each reward part per group, add the parts with equal weights or 1, 2, ..., standardize the sums.
+    """Standardize each reward part per group, add the parts (weights equal, or 1, 2, ...), standardize the sums.
 
-    Empty if a sum is only rounding: then the case does not determine the advantage.
+    Empty if a sum is only a rounding error: the case then does not determine the advantage.
     """
     readings, live = Rows(), _live(batch)
     for epsilon in _epsilons(settings):
@@ -261,7 +261,7 @@ def _standardized_part(batch: Batch, part: Tensor, epsilon: float) -> list[float
 
 
 def _maxrl(batch: Batch, settings: Settings) -> Rows:
-    """Center, then divide by the mean of the group; a case with mean 0 is not compared."""
+    """Rewards centered in the group, divided by the mean of the group plus an epsilon; by 1 if the divisor is 0."""
     centered, reward, mean = _centered(batch), batch.reward.tolist(), [0.0] * batch.rows
     for rows in _groups(batch):
         for b in rows:

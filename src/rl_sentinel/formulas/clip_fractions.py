@@ -1,4 +1,4 @@
-"""What a clip fraction may count: tokens, rows or values that are clipped, by every accepted definition."""
+"""The tokens, rows or values that a clip fraction counts as clipped, by every accepted definition."""
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ Named = dict[str, Tensor]
 
 
 def clip_range(settings: Settings) -> tuple[float, float] | None:
-    """How far a ratio may be below and above 1; None if the settings have no clip range."""
+    """The allowed distances of a ratio below and above 1; None if the settings have no clip range."""
     low = settings.get("clip_low", settings.get("clip"))
     high = settings.get("clip_high", settings.get("clip"))
     if not isinstance(low, int | float) or not isinstance(high, int | float):
@@ -20,7 +20,7 @@ def clip_range(settings: Settings) -> tuple[float, float] | None:
 
 
 def clipped(batch: Batch, low: float, high: float) -> Named:
-    """``[B, T]`` by definition: 1 where the ratio is outside of its range, or only if the clip stops the gradient."""
+    """``[B, T]``, by definition: 1 where the ratio is out of range, or only where the clip also stops the gradient."""
     ratio = (batch.logprob - batch.old_logprob).exp()
     above, below = ratio > 1 + high, ratio < 1 - low
     up, down = above & (batch.advantage > 0), below & (batch.advantage < 0)
@@ -36,7 +36,7 @@ def dual_clipped(batch: Batch, ceiling: float) -> Named:
 
 
 def rows_clipped(batch: Batch, settings: Settings) -> Named:
-    """``[B]`` by definition: 1 at clipped rows, by the geometric mean of their ratios and their mean advantage."""
+    """``[B]``, by definition: 1 at clipped rows, judged by the geometric mean of the ratios and the mean advantage."""
     counts = batch.mask.sum(1, keepdim=True).clamp(min=1)
     columns = ("logprob", "old_logprob", "advantage")
     means = {n: torch.where(batch.mask, getattr(batch, n), 0.0).sum(1, keepdim=True) / counts for n in columns}
@@ -45,7 +45,7 @@ def rows_clipped(batch: Batch, settings: Settings) -> Named:
 
 
 def values_clipped(batch: Batch, most: float) -> Named:
-    """``[B, T]`` by definition: 1 where the value is outside of its range, or only if the clipped error is larger."""
+    """``[B, T]``, by definition: 1 where the value is out of range, or only where the clipped error is also larger."""
     far = (batch.value - batch.old_value).abs() > most
     held = batch.old_value + (batch.value - batch.old_value).clamp(-most, most)
     binds = (held - batch.returns).abs() > (batch.value - batch.returns).abs()

@@ -69,7 +69,7 @@ def _bounded(value: Callable[[float, Settings], float]) -> Callable[[Batch, Sett
 
 
 def _nan_near(x: float, *bounds: float) -> float:
-    """NaN if a number is close but not equal to a bound, so that rounding decides on which side it is; otherwise 1."""
+    """NaN if rounding decides on which side of a bound a number is: it is close, but not equal; otherwise 1."""
     return nan if any(0 < abs(x - b) < NEAR for b in bounds) else 1.0
 
 
@@ -120,7 +120,7 @@ def _off_policy_sequences_kept(batch: Batch, settings: Settings, of: str = "old_
 
 
 def _kept_outcomes(batch: Batch, settings: Settings) -> Tensor:
-    """Each kept row's outcome minus the mean over the kept rows of its prompt; 0 for a dropped row.
+    """The outcome of each kept row minus the mean over the kept rows of its prompt; 0 for a dropped row.
 
     With the setting ``tokens``, a row without a kept token is dropped too. Both decisions use all trained tokens.
     """
@@ -143,7 +143,7 @@ def _rejected(batch: Batch, settings: Settings) -> Tensor:
 
 
 def _second_moment_kept(batch: Batch, settings: Settings) -> Tensor:
-    """``[B, T]``, 1 at tokens up to the largest log-ratio within which the mean square meets the threshold."""
+    """``[B, T]``, 1 at tokens up to the largest absolute log-ratio for which the mean square meets the threshold."""
     every = sorted(abs(d) for row in _ratios(batch, "old_logprob") for d in row.values())
     bound, most = -1.0, number_of(settings, "threshold")
     for x in every:

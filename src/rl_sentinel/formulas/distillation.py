@@ -23,7 +23,9 @@ def _kl(one: Tensor, other: Tensor) -> Tensor:
 
 
 def _generalized_jsd(batch: Batch, settings: Settings) -> Tensor:
-    """GKD (arXiv 2306.13649), equation 1; the setting ``mixture`` is its beta, the share of the teacher in the mixture.
+    """The divergence of GKD (arXiv 2306.13649), equation 1.
+
+    The setting ``mixture`` is beta, the share of the teacher in the mixture.
 
     At ``mixture`` 0 and 1 the divergence is 0. There, the limit of the divergence divided by beta or by 1 - beta is
     used: KL(teacher || student) at 0, KL(student || teacher) at 1.
@@ -42,8 +44,8 @@ def _mixed(student: Tensor, teacher: Tensor, settings: Settings) -> Tensor:
 def _jsd_of_support(batch: Batch, settings: Settings) -> Tensor:
     """The generalized divergence over a few tokens: the ``likeliest`` ones of the teacher, and the sampled token.
 
-    At ``mixture`` 0 only the teacher's tokens count, at 1 only the sampled token, in between both. With ``tail`` all
-    other tokens count as one; without it the probabilities of the few tokens are divided by their sum.
+    At ``mixture`` 0 only the tokens of the teacher count, at 1 only the sampled token, in between both. With ``tail``,
+    all other tokens count as one token; without it, the probabilities of the few tokens are divided by their sum.
     """
     beta = float(settings.get("mixture") or 0)
     student, teacher = _log_shares(batch.logits, settings), _log_shares(batch.ref_logits, settings)
@@ -57,7 +59,10 @@ def _jsd_of_support(batch: Batch, settings: Settings) -> Tensor:
 
 
 def _over_support(log_shares: Tensor, support: Tensor, *, tail: bool) -> Tensor:
-    """Log-probabilities over a support; other tokens get almost 0, and with ``tail`` one more entry has their sum."""
+    """Log-probabilities over a support; other tokens have a probability of almost 0.
+
+    With ``tail``, one more entry has the sum of the probabilities of the other tokens.
+    """
     few = log_shares.masked_fill(~support, _NO_SHARE)
     if not tail:
         return few - few.logsumexp(dim=2, keepdim=True)
@@ -66,7 +71,7 @@ def _over_support(log_shares: Tensor, support: Tensor, *, tail: bool) -> Tensor:
 
 
 def _universal_distance(batch: Batch, settings: Settings) -> Tensor:
-    """Universal logit distillation (arXiv 2402.12030): both distributions are sorted, then compared place by place.
+    """Universal logit distillation (arXiv 2402.12030): both distributions are sorted, then compared rank by rank.
 
     The teacher's distribution is multiplied by ``share``, the probability of the preceding part of the token.
     """

@@ -13,7 +13,10 @@ EXACT, NEAR = 1e-12, 1e-6
 
 
 def _kept(batch: Batch, settings: Settings, divergence: Tensor) -> Tensor:
-    """Minus advantage times log-prob times a constant ratio; 0 at tokens that moved too far and would move further."""
+    """Minus advantage times log-prob times a ratio without a gradient.
+
+    The loss is 0 at tokens that moved too far and would move further.
+    """
     current, old, weight = batch.logprob.double(), batch.old_logprob.double(), batch.advantage.double()
     ratio = torch.exp(current.detach() - old)
     held = torch.where(ratio > number_of(settings, "ceiling"), number_of(settings, "ceiling"), ratio)
@@ -23,13 +26,13 @@ def _kept(batch: Batch, settings: Settings, divergence: Tensor) -> Tensor:
 
 
 def _dppo_tv(batch: Batch, settings: Settings) -> Tensor | None:
-    """DPPO (arXiv 2602.04879) with the total variation of the sampled token against the others."""
+    """DPPO (arXiv 2602.04879) with the total variation between two events: the sampled token, and all others."""
     share, before = batch.logprob.detach().double().exp(), batch.old_logprob.double().exp()
     return _kept(batch, settings, (share - before).abs())
 
 
 def _dppo_kl(batch: Batch, settings: Settings) -> Tensor | None:
-    """DPPO (arXiv 2602.04879) with the KL of the sampled token against the others."""
+    """DPPO (arXiv 2602.04879) with the KL over two events: the sampled token, and all others."""
     share, before = batch.logprob.detach().double().exp(), batch.old_logprob.double().exp()
     if bool(((share >= 1) | (before >= 1))[batch.mask].any()):
         return None  # a probability of 1 or more, which no policy produces
@@ -73,7 +76,9 @@ def kl_at_chosen(batch: Batch, settings: Settings, chosen: Tensor) -> Tensor:
 
 
 def _clip_cov(batch: Batch, settings: Settings) -> Tensor | None:
-    """PPO's loss without tokens drawn among those with a covariance between two bounds; arXiv 2505.22617, Clip-Cov.
+    """PPO's loss without some tokens, which are drawn from the tokens with a covariance between two bounds.
+
+    Source: Clip-Cov, arXiv 2505.22617.
 
     None if there are more such tokens than are drawn, so that the result is random, or if a covariance is so close to a
     bound that rounding decides.

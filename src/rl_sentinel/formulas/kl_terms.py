@@ -41,7 +41,7 @@ def _shaped(batch: Batch, settings: Settings) -> Tensor:
 
 
 def _less_k1(batch: Batch, settings: Settings) -> Tensor:
-    """The outcome at each trained token, minus the weighted log-ratio of the old policy to the reference."""
+    """The outcome minus the weighted log-ratio of the old policy to the reference, at each trained token."""
     raw = torch.where(batch.mask, batch.old_logprob.double() - batch.ref_logprob.double(), 0.0)
     return torch.where(batch.mask, batch.reward.double().unsqueeze(1) - number_of(settings, "coefficient") * raw, 0.0)
 

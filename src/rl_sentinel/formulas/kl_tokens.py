@@ -37,7 +37,7 @@ def _weight(settings: Settings) -> float:
 
 
 def _less(kind: str) -> Callable[[Batch, Settings], Named]:
-    """The outcome at the reward's token, minus the weighted KL at each trained token.
+    """Token rewards with the outcome added at the last token, minus the weighted KL at each trained token.
 
     Ziegler et al., Fine-Tuning Language Models from Human Preferences (arXiv 1909.08593), equation 2.
     """
@@ -60,7 +60,7 @@ def _less(kind: str) -> Callable[[Batch, Settings], Named]:
 
 
 def _outcomes_less(kind: str) -> Callable[[Batch, Settings], Named]:
-    """The outcome of the row minus its weighted KL, summed or averaged over its trained tokens; at every token."""
+    """At every token: the outcome minus the weighted KL of the row, a sum or a mean over its trained tokens."""
 
     def rewards(batch: Batch, settings: Settings) -> Named:
         found: Named = {}
@@ -103,7 +103,7 @@ def _fixed(_kind: str, _batch: Batch, settings: Settings) -> Named:
 
 
 def _adaptive(kind: str, batch: Batch, settings: Settings) -> Named:
-    """The coefficient after a step: raised if the KL is above its target, else lowered; arXiv 1909.08593, 2.2."""
+    """The KL coefficient after a step: higher if the KL is above its target, else lower; arXiv 1909.08593, 2.2."""
     target, horizon = float(settings["target_kl"] or 1), float(settings["horizon"] or 1)
     found: Named = {}
     for name, kl in _measured(kind, batch).items():

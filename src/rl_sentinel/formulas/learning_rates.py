@@ -11,18 +11,18 @@ from rl_sentinel.core.case import Settings, number_of
 
 
 def _cosine(progress: float, floor: float) -> float:
-    """Half a cosine from 1 down to the floor."""
+    """The rate on half a period of a cosine, which falls from 1 to the floor."""
     return floor + (1 - floor) * (1 + math.cos(math.pi * progress)) / 2
 
 
 def _after_warm_up(update: int, settings: Settings, rate: Callable[[float, float], float]) -> float:
-    """A linear warm-up from 0 to 1; then ``rate(updates since the warm-up, all updates after the warm-up)``."""
+    """The rate of an update: a linear warm-up from 0 to 1, then ``rate(updates since then, all updates after it)``."""
     warm, total = number_of(settings, "warm_up"), number_of(settings, "updates")
     return update / warm if update < warm else rate(update - warm, total - warm)
 
 
 def _stable(since: float, left: float, settings: Settings) -> float:
-    """The peak rate for a fraction of the updates, rounded down; then half a cosine."""
+    """The peak rate for a fraction of the updates, rounded down; then half a period of a cosine."""
     stable = math.floor(left * number_of(settings, "stable"))
     return (
         1.0 if since < stable else _cosine(min(1.0, (since - stable) / (left - stable)), number_of(settings, "floor"))

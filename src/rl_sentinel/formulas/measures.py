@@ -33,7 +33,7 @@ def _explained(batch: Batch, _reads: frozenset[str], _over: str, _settings: Sett
 
 
 def _dead_groups(batch: Batch, _reads: frozenset[str], over: str, _settings: Settings) -> Named:
-    """The share of prompts whose rows all have the same reward, and the share of rows in such prompts."""
+    """The share of prompts with equal rewards for all rows, and the share of rows in such prompts."""
     found: Named = {}
     for who, rows in _populations(batch, over).items():
         groups = sorted(set(batch.group[rows].tolist()))
@@ -51,7 +51,7 @@ def _populations(batch: Batch, over: str) -> dict[str, Tensor]:
 
 
 def _sample_size(batch: Batch, reads: frozenset[str], over: str, settings: Settings) -> Named:
-    """The squared sum of ratios divided by the sum of their squares, as a share of their number.
+    """The effective sample size as a share of the number of ratios: squared sum over sum of squares.
 
     Ratios above the setting ``high`` are set to 0; the result is 0 if all ratios are 0.
     """
@@ -67,7 +67,7 @@ def _sample_size(batch: Batch, reads: frozenset[str], over: str, settings: Setti
 
 
 def _count_rows(counted: Callable[[Tensor], Tensor]) -> Measure:
-    """A measure: the number of rows whose outcome ``counted`` maps to True."""
+    """A measure that counts the rows for whose outcome ``counted`` is True."""
 
     def count(batch: Batch, _reads: frozenset[str], over: str, _settings: Settings) -> Named:
         return {who: (rows & counted(batch.reward)).sum().double() for who, rows in _populations(batch, over).items()}

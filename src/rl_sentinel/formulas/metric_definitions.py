@@ -185,7 +185,7 @@ def _rows(first: str, batch: Batch, reads: frozenset[str], settings: Settings) -
 
 
 def _of_rejection(first: str, batch: Batch, output: Output, reads: frozenset[str], settings: Settings) -> Named:
-    """Definitions of a rejection quantity of the policy against the sampler; empty if a number is at a bound."""
+    """Definitions of a quantity about rejection of tokens or rows; empty if a number is at a bound."""
     batch = batch if "logprob" in reads else with_columns(batch, logprob=batch.old_logprob)
     decided = kept(batch, settings)
     if bool(decided.isnan().any()):
@@ -220,7 +220,7 @@ def _tokens(first: str, last: str, batch: Batch, reads: frozenset[str], settings
 
 
 def _divergences(pair: str, log_ratio: Tensor, last: str) -> Named:
-    """The values of the KL estimators that the last word of a quantity names."""
+    """The values of the KL estimators that the last word of the quantity stands for."""
     groups = [estimators for group, estimators in KL.items() if last in (group, "kl", "row_mean", "mean")]
     return {f"{n} of {pair}": f(log_ratio) for estimators in groups for n, f in estimators.items()}
 

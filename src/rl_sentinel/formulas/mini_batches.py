@@ -15,7 +15,7 @@ def _prompts(batch: Batch) -> list[int]:
 
 
 def _in_turn(batch: Batch, settings: Settings) -> Tensor:
-    """The mini-batch of each row, if each mini-batch takes the same number of consecutive prompts."""
+    """The index of the mini-batch of each row, if each mini-batch has the same number of consecutive prompts."""
     order, size = _prompts(batch), int(settings["prompts"] or 1)
     return torch.tensor([order.index(g) // size for g in batch.group.tolist()], dtype=torch.float64)
 

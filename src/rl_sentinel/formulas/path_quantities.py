@@ -13,7 +13,7 @@ from rl_sentinel.formulas.trajectories import COUNTS_OF_TURNS, OUTCOMES
 
 
 def _until_end(batch: Batch, settings: Settings) -> Tensor:
-    """1 at each token without an end token before it; padding after the end is treated like any token."""
+    """1 at each position without an end token before it, else 0; padding is not treated differently."""
     ends = {settings["end"], settings.get("other_end")}
     rows = [[float(not ends & set(row[:t])) for t in range(len(row))] for row in batch.token.tolist()]
     return torch.tensor(rows, dtype=torch.float64)

@@ -26,12 +26,12 @@ OF_TWO: Mapping[str, Callable[[Tensor], Tensor]] = {
 
 
 def measures_rows(first: str) -> bool:
-    """Whether a quantity is one number for each row that holds a trained token."""
+    """Whether a quantity is one number for each row that has a trained token."""
     return first in (*OF_ONE, *OF_TWO, "row_chi_square")
 
 
 def policies_needed(first: str) -> int:
-    """How many policies' log-probs the quantity compares; 0 for other quantities."""
+    """The number of policies with log-probs that the quantity compares; 0 for other quantities."""
     return 1 if first in OF_ONE else 2 if measures_rows(first) or first == "chi_square" else 0
 
 

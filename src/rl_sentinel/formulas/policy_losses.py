@@ -17,7 +17,7 @@ def _columns(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _cut(ratio: Tensor, weight: Tensor, settings: Settings) -> Tensor:
-    """The ratio, clipped if it has moved past its bound in the direction that the advantage favors."""
+    """The ratio; it is clipped if it is beyond its bound in the direction that the advantage favors."""
     low, high = 1 - number_of(settings, "clip_low"), 1 + number_of(settings, "clip_high")
     above, below = (ratio > high) & (weight > 0), (ratio < low) & (weight < 0)
     return torch.where(above, high, torch.where(below, low, ratio))
@@ -29,7 +29,7 @@ def _ppo(batch: Batch, settings: Settings) -> Tensor:
 
 
 def _uncertain(batch: Batch, settings: Settings) -> Tensor:
-    """The trained tokens whose entropy is in the upper ``top_entropy_quantile`` of all of them (arXiv 2506.01939)."""
+    """A mask of trained tokens with an entropy in the upper ``top_entropy_quantile`` of all (arXiv 2506.01939)."""
     if not bool(batch.mask.any()):
         return batch.mask
     entropy = batch.entropy.float()
@@ -59,7 +59,7 @@ def _cispo(batch: Batch, settings: Settings) -> Tensor:
 
 
 def _row_means(tokens: Tensor, batch: Batch, counted: Tensor | None = None) -> Tensor:
-    """The mean over a row's ``counted`` (default: trained) tokens, at each of its tokens; 0 if no token counts."""
+    """The mean over the ``counted`` (default: trained) tokens of a row, at each of its tokens; 0 if no token counts."""
     mask = batch.mask if counted is None else counted
     rows = [tokens[b][mask[b]].mean() if bool(mask[b].any()) else tokens[b].sum() * 0 for b in range(batch.rows)]
     return torch.stack(rows).unsqueeze(1).expand(tokens.shape)
@@ -73,7 +73,7 @@ def _gspo(batch: Batch, settings: Settings) -> Tensor:
 
 
 def _sequence_ppo(batch: Batch, settings: Settings) -> Tensor:
-    """PPO with a whole response as one action: its ratio is the product of its tokens' ratios (arXiv 2402.14740)."""
+    """PPO with a whole response as one action: the ratio is the product of the ratios of tokens (arXiv 2402.14740)."""
     log_ratio, weight, _ = _columns(batch)
     ratio = log_ratio.sum(1, keepdim=True).expand(log_ratio.shape).exp()
     return -weight * _cut(ratio, weight, settings)

@@ -1,4 +1,4 @@
-"""Losses on pairs of responses, one preferred to the other, as their papers write them, with a gradient."""
+"""Losses on pairs of a preferred and a rejected response, as their papers write them, with a gradient."""
 
 from collections.abc import Callable, Mapping
 
@@ -31,7 +31,7 @@ def _score(log_ratio: Tensor, settings: Settings) -> Named:
 
 
 def _differences(pairs: Pairs, settings: Settings, *, by_length: bool = False) -> Named:
-    """Score of the preferred response minus the score of the other one, by reading."""
+    """Score of the preferred response minus score of the rejected response, by reading."""
     chosen, rejected = _score(pairs.chosen_ratio, settings), _score(pairs.rejected_ratio, settings)
     if by_length:
         return {n: chosen[n] / pairs.chosen_length - rejected[n] / pairs.rejected_length for n in chosen}
@@ -131,7 +131,7 @@ def _apo_zero_unpaired(pairs: Pairs, settings: Settings) -> Named:
 
 
 def _bradley_terry(pairs: Pairs, settings: Settings) -> Named:
-    """The loss of a reward model whose score of a response is its log-prob, plus the squared sum of a pair's scores.
+    """The loss of a reward model that scores a response by its log-prob, plus the squared sum of the scores of a pair.
 
     Source:
         InstructGPT (arXiv 2203.02155), equation 1; the sum with weight ``centering``: arXiv 2312.09244, section 3.

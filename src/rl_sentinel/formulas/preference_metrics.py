@@ -11,7 +11,7 @@ from rl_sentinel.formulas.preference_pairs import TIE, are_pairs, mismatched_kl,
 
 
 def _ranked(gap: Tensor) -> Tensor:
-    """1 where the preferred response has the larger log-ratio; NaN where rounding decides."""
+    """1 where the preferred response has the larger log-ratio, else 0; NaN where rounding decides."""
     return torch.where(gap.abs() < TIE, torch.nan, (gap > 0).double())
 
 

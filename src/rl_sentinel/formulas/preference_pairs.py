@@ -1,4 +1,4 @@
-"""Pairs of responses, one preferred to the other: row 2i of a batch is preferred to row 2i + 1."""
+"""Pairs of a preferred and a rejected response: row 2i of a batch is preferred to row 2i + 1."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ TIE = 1e-4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pairs:
-    """Lengths of preferred and other responses, and their log-probs under policy and reference, ``[n]`` each."""
+    """Lengths of preferred and rejected responses, and their log-probs under policy and reference; ``[n]`` each."""
 
     chosen: Tensor
     rejected: Tensor
@@ -25,23 +25,23 @@ class Pairs:
 
     @property
     def chosen_ratio(self) -> Tensor:
-        """Log-ratio of the policy to the reference of preferred responses."""
+        """Log-ratio of the policy to the reference, for preferred responses."""
         return self.chosen - self.ref_chosen
 
     @property
     def rejected_ratio(self) -> Tensor:
-        """Log-ratio of the policy to the reference of the other responses."""
+        """Log-ratio of the policy to the reference, for rejected responses."""
         return self.rejected - self.ref_rejected
 
 
 def number(settings: Settings, name: str, default: float = 0.0) -> float:
-    """A setting as a number, or the default where it is absent or None."""
+    """A setting as a number; the default if the setting is absent or None."""
     value = settings.get(name)
     return default if value is None else float(value)
 
 
 def are_pairs(batch: Batch) -> bool:
-    """Whether the rows are pairs of responses with a trained token each."""
+    """Whether the rows are pairs of responses, and each response has a trained token."""
     return batch.rows > 0 and batch.rows % 2 == 0 and bool(batch.live.all())
 
 

@@ -26,14 +26,14 @@ def _deviation(rewards: list[float]) -> dict[str, float]:
 
 
 def _voted(drawn: tuple[float, ...]) -> float:
-    """The most frequent answer; the mean over equally frequent answers, because a random one of them is chosen."""
+    """The reward of the most frequent answer; the mean if several are equally frequent, because one is drawn."""
     counts = Counter(drawn)
     most = max(counts.values())
     return fmean(answer for answer, count in counts.items() if count == most)
 
 
 def _of_draws(reduce: Callable[[tuple[float, ...]], float], most: int | None, rewards: list[float]) -> dict[str, float]:
-    """The expected value of a statistic of ``most`` samples (or all, if fewer) drawn from a prompt's samples."""
+    """The expected value of a statistic of ``most`` samples (or all, if fewer) drawn from the samples of a prompt."""
     size = len(rewards) if most is None else min(most, len(rewards))
     return {
         "drawn with replacement": fmean(map(reduce, product(rewards, repeat=size))),

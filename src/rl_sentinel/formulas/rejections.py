@@ -39,7 +39,7 @@ def bounds(settings: Settings, option: str = "") -> tuple[float | None, float]:
 
 
 def at_edge(x: float, *edges: float | None) -> bool:
-    """Whether a number is so close to a bound that rounding decides."""
+    """Whether a number is so close to a bound that rounding decides on which side it is."""
     return any(e is not None and abs(x - e) < EDGE for e in edges)
 
 
@@ -62,7 +62,10 @@ def measured(batch: Batch, settings: Settings, option: str = "") -> Tensor:
 
 
 def kept(batch: Batch, settings: Settings) -> Tensor:
-    """``[B, T]``: 1 where the measure of each option is within its bounds, 0 outside, NaN near a bound; 1 off mask."""
+    """``[B, T]``: 1 where the measure of every option is within its bounds, else 0; NaN near a bound.
+
+    Untrained tokens have 1.
+    """
     found = torch.ones(batch.mask.shape, dtype=torch.float64)
     for option in [n.removesuffix("estimator") for n in ("estimator", f"{SECOND}estimator") if n in settings]:
         low, high = bounds(settings, option)

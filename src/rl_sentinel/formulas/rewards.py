@@ -43,7 +43,7 @@ def _overlong(batch: Batch, settings: Settings) -> Tensor:
 
 
 def _population(batch: Batch, b: int, over: object) -> list[int]:
-    """The live rows of the batch, or of the row's group, over which a statistic is computed."""
+    """The rows over which a statistic of row ``b`` is computed: the live rows of the batch, or of its group."""
     live, group = batch.live.tolist(), batch.group.tolist()
     return [j for j in range(batch.rows) if live[j] and (over == "batch" or group[j] == group[b])]
 
@@ -89,7 +89,7 @@ def _informative_outcomes(batch: Batch, _settings: Settings) -> Tensor:
 
 
 def _not_all_equal(batch: Batch, _settings: Settings) -> Tensor:
-    """0 for each row of a prompt with several live responses of equal rewards, 1 for others."""
+    """0 for each row of a prompt with several live responses that all have the same reward, 1 for other live rows."""
     rewards = [batch.reward[(batch.group == label) & batch.live].tolist() for label in batch.group]
     return _of_rows(batch, lambda b: float(len(rewards[b]) < MANY or len(set(rewards[b])) > 1))
 

@@ -10,10 +10,11 @@ from rl_sentinel.core.case import Settings
 
 
 def nash_md(batch: Batch, settings: Settings) -> dict[str, Tensor]:
-    """REINFORCE with the win probability minus one half, and ``beta`` times the log-ratio to the reference.
+    """REINFORCE; the advantage is the win probability minus 1/2, minus ``beta`` times the log-ratio to the reference.
 
-    ``reward`` is the probability that the response is preferred to a response of the mixture policy. Neither it nor the
-    log-ratio has a gradient. The readings are a log-ratio per token, and one of the whole response.
+    ``reward`` is the probability that the response is preferred to a response of the mixture policy. Neither the reward
+    nor the log-ratio has a gradient. One reading uses the log-ratio of each token, the other the log-ratio of the whole
+    response.
 
     Source:
         Nash-MD, arXiv 2312.00886.
@@ -26,7 +27,7 @@ def nash_md(batch: Batch, settings: Settings) -> dict[str, Tensor]:
 
 
 def regressed_advantage(batch: Batch, settings: Settings) -> dict[str, Tensor]:
-    """The squared difference of a response's advantage and ``beta`` times its log-ratio, split equally over its tokens.
+    """The squared difference of advantage and ``beta`` times log-ratio of a response, split equally over its tokens.
 
     The advantage is ``reward`` minus ``reward_baseline``, an estimate of the value of the optimal policy at the prompt.
 

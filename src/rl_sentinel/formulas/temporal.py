@@ -1,7 +1,7 @@
-"""Advantages and returns with credit over time (GAE, rewards to go), by their papers' recursions, per token.
+"""Advantages and returns with credit over time (GAE, rewards to go), per token, by the recursions of the papers.
 
 The papers define them for responses whose tokens are all trained. Where a response has untrained tokens, each accepted
-reading of a formula has its own name, and the end of the name says what an untrained token is.
+reading of a formula has a different name, and the end of the name says how untrained tokens are treated.
 """
 
 from collections.abc import Callable, Mapping
@@ -57,12 +57,12 @@ def _of_responses(batch: Batch) -> _Positions:
 
 
 def _time_steps(batch: Batch) -> dict[str, _Positions]:
-    """End of a reading's name -> the tokens that are time steps."""
+    """End of the name of a reading -> the tokens that are time steps."""
     return {"": _trained(batch), EVERY_STEP: _of_responses(batch)}
 
 
 def _gae(batch: Batch, settings: Settings) -> Tokens:
-    """GAE, arXiv 1506.02438, with tokens as steps; unchanged, and whitened."""
+    """GAE, arXiv 1506.02438, with tokens as steps: the advantages as they are, and whitened."""
     readings = Tokens()
     for name, advantage in _gae_of_tokens(batch, settings).items():
         readings |= {f"as they are{name}": advantage} | _normalized(advantage, batch, name, 0.0)
@@ -70,7 +70,7 @@ def _gae(batch: Batch, settings: Settings) -> Tokens:
 
 
 def _gae_of_tokens(batch: Batch, settings: Settings) -> Tokens:
-    """End of a reading's name -> discounted sums of temporal differences."""
+    """End of the name of a reading -> discounted sums of temporal differences."""
     steps = {name: [[[t] for t in row] for row in positions] for name, positions in _time_steps(batch).items()}
     advantage = {name: _discounted_differences(batch, settings, of_rows) for name, of_rows in steps.items()}
     names = (WORTHLESS, SILENT, SILENT_AND_WORTHLESS)
@@ -117,7 +117,7 @@ def _discounted_differences(
 
 
 def _turn_level_gae(batch: Batch, settings: Settings) -> Tokens:
-    """GAE with turns as steps: the last turn has the outcome; a turn's value is that of its first trained token."""
+    """GAE with turns as steps: the last turn has the outcome; a turn has the value of its first trained token."""
     turns = [_turns(batch, b) for b in range(batch.rows)]
     advantage = _discounted_differences(batch, settings, turns)
     return {"as they are": advantage} | _normalized(advantage, batch, "", 0.0)
@@ -163,7 +163,7 @@ def _reinforce_plus_plus_returns(batch: Batch, settings: Settings) -> Tokens:
 
 
 def _rewards_to_go(batch: Batch, settings: Settings, steps: _Positions) -> _Numbers:
-    """Discounted sums of the rewards at a step and after it; the last step of a row has the outcome."""
+    """Discounted sums of the rewards from each step on; the last step of a row has the outcome."""
     discount, to_go, token_reward = _factor(settings, _DISCOUNT), _zeros(batch), batch.token_reward.tolist()
     for b, outcome in enumerate(batch.reward.tolist()):
         later = outcome
@@ -203,9 +203,10 @@ def _clamped_ratio(batch: Batch, settings: Settings) -> _Numbers:
 
 
 def _less_weighted_mean(numbers: _Numbers, weight: _Numbers, trained: _Positions, batch: Batch) -> _Numbers:
-    """Numbers of trained tokens minus their weighted mean over the tokens of the group that have the same rank.
+    """Numbers of trained tokens minus the weighted mean over the tokens of the group that have the same rank.
 
-    The rank of a token counts the trained tokens of its row. A token without another of its rank has the mean 0.
+    The rank of a token is its index among the trained tokens of its row. If no other token has the same rank, the mean
+    is 0.
     """
     group, centered = batch.group.tolist(), _zeros(batch)
     for b, tokens in enumerate(trained):

@@ -32,17 +32,17 @@ def _share_of_best(batch: Batch, rows: slice) -> Tensor:
 
 
 def _accuracy(batch: Batch, _settings: Settings) -> Tensor:
-    """The share of trained tokens that are the most probable ones; NaN if rounding decides for one of them."""
+    """The share of trained tokens that are the most probable token; NaN if rounding decides for a token."""
     return _share_of_best(batch, slice(None))
 
 
 def _accuracy_of_preferred(batch: Batch, _settings: Settings) -> Tensor:
-    """The share of the trained tokens of preferred responses that are the most probable ones."""
+    """The share of the trained tokens of preferred responses that are the most probable token."""
     return _share_of_best(batch, slice(None, None, 2)) if are_pairs(batch) else torch.tensor(torch.nan)
 
 
 def _mean_logit(side: int) -> Callable[[Batch, Settings], Tensor]:
-    """The mean logit over the vocabulary and over one side's trained tokens: 0 preferred, 1 the other responses."""
+    """The mean logit over the vocabulary and the trained tokens of preferred (0) or rejected (1) responses."""
 
     def mean(batch: Batch, _settings: Settings) -> Tensor:
         if not are_pairs(batch):

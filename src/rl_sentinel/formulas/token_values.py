@@ -34,14 +34,17 @@ def _at_last(batch: Batch, _settings: Settings) -> Named:
 
 
 def _less_overlong(batch: Batch, settings: Settings) -> Named:
-    """Add the length penalty to the reward of every response, whether or not it is trained."""
+    """Add the length penalty to the reward of every response, whether or not the response is trained."""
     paid = [overlong_penalty(n, settings) for n in batch.length.tolist()]
     shaped = with_columns(batch, reward=batch.reward.double() + torch.tensor(paid, dtype=torch.float64))
     return _at_last(shaped, settings)
 
 
 def _weight(ratio: float, low: float | None, high: float) -> float:
-    """Truncate a weight at ``high``; if ``low`` is given, 0 outside of both bounds, and NaN at a bound."""
+    """Truncate a weight at ``high``.
+
+    If ``low`` is given, the weight is not truncated: it is 0 outside of both bounds, and NaN close to a bound.
+    """
     if low is None:
         return min(ratio, high)
     return math.nan if at_edge(ratio, low, high) else ratio if low <= ratio <= high else 0.0
@@ -59,7 +62,7 @@ def _sampler_weights(batch: Batch, settings: Settings) -> Named:
     """Truncated importance weights, or IcePop's masked weights: per token, or the product or geometric mean per row.
 
     Yao et al., Your Efficient RL Framework Secretly Brings You Off-Policy RL Training (2025), for the
-    truncated weight; Every Step Evolves (arXiv 2510.18855) for the masked one.
+    truncated weight; Every Step Evolves (arXiv 2510.18855) for the masked weight.
     """
     low, high = bounds(settings)
     found = torch.zeros(batch.mask.shape, dtype=torch.float64)

@@ -12,7 +12,8 @@ from rl_sentinel.core.case import Settings
 def _outcomes(batch: Batch, _settings: Settings) -> Tensor:
     """The outcome of each live trajectory minus the mean of its prompt, at each of its live steps.
 
-    A trajectory's outcome is that of its last step. Each trajectory counts once, whatever its number of steps.
+    The outcome of a trajectory is the outcome of its last step. Each trajectory counts once, whatever its number of
+    steps.
     """
     trajectory, group, live = (x.tolist() for x in (batch.trajectory, batch.group, batch.live))
     outcome = {i: float(batch.reward[b]) for b, i in enumerate(trajectory) if bool(batch.last_step[b])}
@@ -26,7 +27,7 @@ def _outcomes(batch: Batch, _settings: Settings) -> Tensor:
 
 
 def _joined(batch: Batch, settings: Settings) -> Tensor:
-    """The number of sequences after merging; every ``forgets`` turns, the history is dropped and a new one starts."""
+    """The number of sequences after merging; after every ``forgets`` turns, the history is dropped and starts again."""
     every = int(settings["forgets"] or 0) or batch.rows
     return torch.tensor(float(len(range(0, batch.rows, every))))
 
@@ -36,7 +37,9 @@ Turn = tuple[str, list[int], list[int], list[list[float]]]
 
 
 def merge_turns(turns: Sequence[Turn]) -> list[Turn]:
-    """Append a turn to the previous sequence if its prompt extends that sequence; tokens in between have values 0.
+    """Append each turn to the previous sequence if the prompt of the turn extends this sequence.
+
+    Tokens between the previous sequence and the turn have values of 0.
 
     Example:
         >>> merge_turns([("a", [1], [2], [[1.0]]), ("a", [1, 2, 3], [4], [[5.0]]), ("a", [9], [2], [[1.0]])])

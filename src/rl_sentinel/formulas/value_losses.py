@@ -33,7 +33,7 @@ def _of_clipped_value(batch: Batch, settings: Settings) -> Tensor:
 
 
 def at_bound(batch: Batch, settings: Settings) -> Tensor:
-    """``[B, T]``: True where the value is at the edge of its range, so that the gradient of either branch is right."""
+    """``[B, T]``: True where the value is at a bound of its range; the gradients of both branches are then right."""
     most = float(settings.get("value_clip") or 0)
     return ((batch.value.double() - batch.old_value.double()).abs() - most).abs() < EDGE
 

@@ -1,1 +1,1 @@
-"""Recall on known bugs: does an audit report a bug before its fix, and not after it?"""
+"""Recall on known bugs: whether an audit reports a bug before its fix, and does not report it after the fix."""

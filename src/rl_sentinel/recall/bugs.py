@@ -1,4 +1,4 @@
-"""Known bugs: one JSON object a line, each with the revisions or releases around its fix."""
+"""Read known bugs from a file with one JSON object per line; each has the revisions or releases around its fix."""
 
 from pathlib import Path
 from typing import Literal
@@ -9,7 +9,7 @@ from rl_sentinel.core.errors import SentinelError
 
 
 class Releases(pydantic.BaseModel):
-    """The releases around a fix, as the package index numbers them: ``last`` has the bug, ``fixed_in`` does not.
+    """The releases around a fix, by their numbers on the package index: ``last`` has the bug, ``fixed_in`` does not.
 
     Other fields, such as the first release with the bug, are ignored.
     """
@@ -21,7 +21,7 @@ class Releases(pydantic.BaseModel):
 
 
 class Bug(pydantic.BaseModel):
-    """One row: where the bug was, and the revisions or releases between which it was fixed.
+    """A known bug: its place in the code, and the revisions or releases before and after its fix.
 
     ``file`` and ``function`` name the code before the fix (at ``parent_commit``); ``cpu`` says whether the bug shows on
     a CPU. Other fields are ignored.

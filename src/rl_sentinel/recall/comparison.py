@@ -1,4 +1,4 @@
-"""Compare the audits before and after a fix: caught, or the reason why not."""
+"""Compare the audits before and after a fix: the bug is caught, or there is a reason why not."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ Outcome = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The result of one bug: the outcome, the broken verdicts that show it, and a sentence of detail."""
+    """The result for one bug: the outcome, the broken verdicts that show the bug, and a sentence with details."""
 
     outcome: Outcome
     found: tuple[Judged, ...] = ()
@@ -33,7 +33,7 @@ class Comparison:
 
 
 def compare(before: NarrowAudit, after: NarrowAudit | None, functions: Sequence[str]) -> Comparison:
-    """Compare the verdicts at these functions: the bug is caught if a finding before the fix becomes *holds* after it.
+    """Compare the verdicts at these functions: a bug is caught if a finding before the fix becomes *holds* after it.
 
     The law must hold at the same boundary and setting; if the boundary has no such setting after the fix, under all
     settings. If the law is still broken, an output that broke before the fix, and is compared and holds after it, is
@@ -65,7 +65,7 @@ def _after_fix(found: Sequence[Judged], after: NarrowAudit) -> Comparison:
 
 
 def changed(before: NarrowAudit, after: NarrowAudit, functions: Sequence[str], without: Collection[str] = ()) -> bool:
-    """Whether a pair at the functions is broken before and holds after, without boundaries that enter ``without``."""
+    """Whether a verdict at the functions is broken before and holds after; boundaries at ``without`` do not count."""
     excluded = {(v.boundary, v.setting) for v in before.at(without)}
     broken = [v for v in before.at(functions) if v.outcome == "broken" and v.level in SHOWN_LEVELS]
     remaining = [v for v in broken if (v.boundary, v.setting) not in excluded]
@@ -73,13 +73,13 @@ def changed(before: NarrowAudit, after: NarrowAudit, functions: Sequence[str], w
 
 
 def _holds(finding: Judged, after: NarrowAudit) -> bool:
-    """Whether the pair of a finding is judged *holds* after the fix."""
+    """Whether the law of a finding holds at its boundary after the fix."""
     same = _same(finding, after)
     return bool(same) and all(v.outcome == "holds" for v in same)
 
 
 def _repaired(finding: Judged, after: NarrowAudit) -> set[str]:
-    """The outputs that broke before the fix and, in every verdict of the pair after it, are compared and hold."""
+    """The outputs that broke before the fix, and are compared and hold in every matching verdict after the fix."""
     same = [v for v in _same(finding, after) if v.outcome in {"broken", "holds"}]
     if not any(v.outcome == "broken" for v in same) or len(same) < len(_same(finding, after)):
         return set()
@@ -87,9 +87,11 @@ def _repaired(finding: Judged, after: NarrowAudit) -> set[str]:
 
 
 def _same(finding: Judged, after: NarrowAudit) -> list[Judged]:
-    """The verdicts after the fix for a finding's law and boundary, under its setting or, if that is gone, under all.
+    """The verdicts after the fix for the law and the boundary of a finding, under the same setting.
 
-    If the fix put another function before the finding's, the boundary is the chain that ends in the same function.
+    If the setting does not exist after the fix, the verdicts under all settings.
+
+    If the fix added a function before the finding's function, the boundary is the chain that ends in the same function.
     """
     law = [v for v in after.verdicts if v.law == finding.law]
     last = finding.boundary.rpartition(" -> ")[2]
@@ -98,7 +100,7 @@ def _same(finding: Judged, after: NarrowAudit) -> list[Judged]:
 
 
 def _without_finding(relevant: Sequence[Judged]) -> Comparison:
-    """Why nothing was found before the fix."""
+    """The comparison for a bug without a finding before the fix, with the reason."""
     if not relevant:
         return Comparison("no boundary")
     if laws := _laws(relevant, "holds"):

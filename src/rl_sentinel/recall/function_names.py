@@ -1,4 +1,4 @@
-"""Find the functions of a source tree that a known bug names, also if they moved to another package."""
+"""Find the functions that a known bug names in a source tree, even if they moved to another package."""
 
 import ast
 import re
@@ -34,7 +34,7 @@ def function_names(root: Path, file: str, text: str) -> tuple[str, ...]:
 def called_function(root: Path, boundary: str) -> str:
     """The last function of a boundary's path in a tree, as ``FILE:NAME``; empty if the tree has no such module.
 
-    If no module has the whole name, its last words are a class and its methods.
+    If no module has the whole name, its last words are the names of a class and a method.
     """
     words = boundary.rpartition(" -> ")[2].split(".")
     for size in range(len(words) - 1, 0, -1):
@@ -45,7 +45,7 @@ def called_function(root: Path, boundary: str) -> str:
 
 
 def _place(root: Path, file: str) -> Path | None:
-    """The file of the tree whose path agrees longest with ``file`` from its end."""
+    """The file of the tree that has the most last parts of its path in common with ``file``."""
     suffix = PurePosixPath(file).parts[::-1]
 
     def agreement(path: Path) -> int:

@@ -1,4 +1,4 @@
-"""Git histories in a folder: find the one with a commit, and the last harmless change of a file before it."""
+"""Git histories in a folder: find the repository that has a commit, and the last harmless change before the commit."""
 
 import re
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ class Histories:
         """Validate the folder.
 
         Raises:
-            SentinelError: if it is not a folder, or holds no repository.
+            SentinelError: if the path is not a folder, or the folder has no repository.
         """
         if next(self._repositories(), None) is None:
             raise SentinelError(f"--git is {str(self.folder)!r}, expected a folder with a git repository per framework")
@@ -41,7 +41,7 @@ class Histories:
         return self._repository_of[commit]
 
     def _repositories(self) -> Iterator[Path]:
-        """Repositories in the folder, which may itself be a repository."""
+        """The folder itself if it is a repository, otherwise the repositories in it."""
         level = [self.folder]
         for _ in range(_DEPTH + 1):
             inner = []
@@ -54,7 +54,10 @@ class Histories:
 
 
 def previous_harmless_change(repository: Path, commit: str, file: str) -> str:
-    """The newest commit that changes a file, at or before ``commit``, and whose subject names no fix; else empty."""
+    """The newest commit, at or before ``commit``, that changes a file and does not name a fix in its subject.
+
+    Empty if no commit does.
+    """
     log = git(repository, "log", f"-{_CHANGES}", "--no-merges", "--format=%H %P%x09%s", commit, "--", file)
     for line in log.decode(errors="replace").splitlines():
         commits, _, subject = line.partition("\t")

@@ -1,4 +1,4 @@
-"""Measure recall: audit both sides of each bug's fix, and two controls on the same histories."""
+"""Measure recall: audit before and after the fix of each bug, and run two controls on the same histories."""
 
 import hashlib
 import sys
@@ -45,7 +45,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class _Sides:
-    """The targets around a fix; ``after`` is empty if the bug is not fixed."""
+    """The targets before and after a fix; ``after`` is empty if the bug is not fixed."""
 
     before: str
     after: str
@@ -100,7 +100,10 @@ def _audits(
 
 
 def _audit_at(found: Sequence[Judged], target: str, pythons: Sequence[str]) -> NarrowAudit:
-    """The audit of the boundaries of findings, by the functions that they call: the fix may have removed the bug's."""
+    """Audit the boundaries of findings, selected by the functions that they call.
+
+    The fix may have removed the function of the bug.
+    """
     root = source_root(target, pythons[0])
     called = dict.fromkeys(called_function(root, verdict.boundary) for verdict in found)
     return _audit(target, tuple(name for name in called if name), pythons) if any(called) else NarrowAudit()
@@ -141,7 +144,7 @@ def _release(name: str) -> str:
 
 
 def _function_of_another(bug: Bug, corpus_bugs: Sequence[Bug], root: Path, functions: Sequence[str]) -> tuple[str, ...]:
-    """The functions of another bug of the framework that this tree has; the two ids determine which bug."""
+    """The functions of another bug of the framework that exist in this tree; the ids determine which bug is used."""
 
     def order(other: Bug) -> str:
         return hashlib.sha256(f"{bug.id} {other.id}".encode()).hexdigest()

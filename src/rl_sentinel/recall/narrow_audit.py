@@ -23,7 +23,7 @@ _IRRELEVANT = frozenset({"cli", "known", "recall", "remedies", "report", "train"
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One law at one boundary under one setting; if it is broken, the level and which outputs broke and held."""
+    """The verdict of one law at one boundary under one setting; for a broken law, with level and broken outputs."""
 
     law: str
     boundary: str
@@ -90,7 +90,7 @@ def narrow_audit(target: str, functions: tuple[str, ...], *, jobs: int, python: 
 
 
 def _key(job: Request, python: str) -> str:
-    """A digest of the target's code, the code of this package, the request, and an interpreter other than ours."""
+    """A digest of the target's code, this package's code, the request, and the interpreter if it is not the current."""
     package, total = Path(rl_sentinel.__file__).parent, hashlib.sha256()
     # The digest is of the package; the commit also covers examples beside it.
     tree = (job.target["digest"], job.target.get("commit", ""))

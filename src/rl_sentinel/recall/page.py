@@ -25,7 +25,7 @@ def as_json(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
-    """Counts: outcomes, caught by worst level, and how often each control shows a change."""
+    """Three counts: bugs by outcome, caught bugs by worst level, and how often each control shows a change."""
     levels = Counter(_level(row) for row in rows if row.comparison.outcome == "caught")
     controls: dict[str, dict[str, int]] = {}
     for name in ("other_function", "neighbor"):
@@ -52,7 +52,7 @@ def as_markdown(rows: Sequence[Row]) -> str:
 
 
 def share(counts: Mapping[str, int]) -> str:
-    """How many of the controls that were run show a change.
+    """The number of controls that show a change, of the controls that were run, as text.
 
     Example:
         >>> from rl_sentinel.recall.page import share

@@ -20,10 +20,10 @@ answer(sum(unreadable(file) for file in sorted(pathlib.Path(sys.argv[2]).rglob("
 
 
 def interpreter_for(root: Path, pythons: Sequence[str]) -> str:
-    """The first interpreter that can read all files of a tree, or else the one that can read the most.
+    """The first interpreter that can parse all files of a tree, otherwise the interpreter that can parse most files.
 
     Raises:
-        SentinelError: if one of them is not an interpreter.
+        SentinelError: if an entry of ``pythons`` is not an interpreter.
     """
     counts = dict[str, int]()
     for python in pythons:

@@ -1,4 +1,4 @@
-"""The cases on which a law is tried, in order: the leading cases of an ordinary audit, or all cases.
+"""Choose the cases on which a law is tried, and their order: first the leading cases, or all cases.
 
 The leading cases are the first small case of each kind, and a few random cases.
 """
@@ -62,7 +62,7 @@ class Selection(NamedTuple):
 
 
 def selection(law: Law, seed: int, budget: int, domain: Domain = None, *, long_run: bool = False) -> Selection:
-    """The cases of a law, within a boundary's ``domain``; with a budget all of them, else the leading ones first."""
+    """The cases of a law, within a boundary's ``domain``; with a budget all cases, else the leading cases first."""
     return _selection(law, seed, budget, domain, long_run and not budget)
 
 
@@ -89,7 +89,7 @@ def all_cases(seed: int, budget: int) -> tuple[Case, ...]:
 
 
 def leading_cases(setting: str) -> list[Case]:
-    """The leading cases under a setting, except the cases of the audit's own seed."""
+    """The leading cases under a setting, except the cases that depend on the seed of the audit."""
     small, random, _ = _leading(0, long_run=False)
     cases = [*(case for _, case in small), *random[: len(LEADING_FIXED)]]
     return [replace(case, setting=setting) for case in cases]
@@ -97,7 +97,7 @@ def leading_cases(setting: str) -> list[Case]:
 
 @cache
 def _leading(seed: int, *, long_run: bool) -> tuple[tuple[tuple[str, Case], ...], tuple[Case, ...], tuple[Case, ...]]:
-    """The first small case of each kind, with the kind; the leading random cases; and all other cases."""
+    """Three parts: the first small case of each kind, with the kind; the leading random cases; all other cases."""
     leading, others = dict[str, Case](), list[Case]()
     for kind, case in zip(small_kinds(), small_cases(), strict=True):
         if kind in leading or (long_run and kind not in LONG_RUN_KINDS):
@@ -116,7 +116,7 @@ def _leading_variants(law: Law, kind: str, base: Case, domain: Domain) -> list[C
 
 
 def _everything(law: Law, bases: tuple[Case, ...], domain: Domain) -> tuple[Case, ...]:
-    """The first fitting small cases of each kind under every variant of the law, every other case under one variant."""
+    """All cases: the first fitting small cases of each kind with every variant of the law, others with one variant."""
     kinds, number_of, chosen = small_kinds(), Counter[str](), list[Case]()
     for number, base in enumerate(bases):
         variants = _variants(law, base, domain)
@@ -127,7 +127,10 @@ def _everything(law: Law, bases: tuple[Case, ...], domain: Domain) -> tuple[Case
 
 
 def _in_turn(law: Law, bases: tuple[Case, ...], domain: Domain) -> list[Case]:
-    """Each case under one variant, starting with the second: the small leading cases have the first."""
+    """Each case with one variant of the law; the variants take turns.
+
+    The second variant is used first, because the small leading cases have the first variant.
+    """
     return [case for n, base in enumerate(bases) for case in _one_of(_variants(law, base, domain), n + 1)]
 
 

@@ -1,4 +1,4 @@
-"""Expected outputs of a boundary: the formula of the algorithm that it claims, computed from the batch."""
+"""Expected outputs of a boundary, computed from the batch by the formula of the claimed algorithm."""
 
 from collections.abc import Callable, Mapping
 
@@ -51,7 +51,7 @@ _SEVERAL_READINGS: Mapping[str, Formula] = {**VALUES, **SHAPED}
 
 
 def claimed(boundary: Boundary, name: str) -> str:
-    """The algorithm that an output claims; without its own claim, the boundary's algorithm."""
+    """The algorithm that is claimed for an output; without such a claim, the algorithm of the boundary."""
     return value_of(boundary.claims.output_algorithms.get(name) or boundary.claims.algorithm) or ""
 
 
@@ -71,10 +71,12 @@ def known_output(boundary: Boundary, name: str) -> bool:
 
 
 def counted(boundary: Boundary, name: str, batch: Batch) -> Tensor:
-    """Where an output must equal its formula: at live rows and trained tokens; token rewards in the whole response.
+    """A mask of the positions at which an output must equal its formula.
+
+    These are the trained tokens of live rows or, for token rewards, whole responses.
 
     The rewards of a user's function count at trained tokens, because a reward per row has no other tokens.
-    An output whose values the mask rearranges counts everywhere; so does an output that is claimed to be 0 elsewhere.
+    If the mask rearranges the values of an output, or the output is claimed to be 0 elsewhere, all positions count.
     """
     algorithm = claimed(boundary, name)
     if (algorithm in LAID_OUT and "mask" in boundary.reads) or (algorithm in PLAIN and boundary.claims.masked):
@@ -86,14 +88,14 @@ def counted(boundary: Boundary, name: str, batch: Batch) -> Tensor:
 def references(boundary: Boundary, name: str, batch: Batch, settings: Settings, *, only: str = "") -> Readings:
     """The accepted values of one output, by reading, in float64; empty if the case does not determine them.
 
-    A gradient flows to the columns that a loss is a function of.
+    A loss has gradients with respect to the columns in its formula.
 
     Args:
         boundary: the boundary.
         name: name of the output.
         batch: the batch.
-        settings: the numbers of the formula; it may also normalize the advantages first.
-        only: the name of the one reading that is needed, others may be missing; "" for all.
+        settings: the numbers of the formula; a setting may say that the advantages are normalized first.
+        only: the name of the only reading that is needed: others may be missing; "" for all readings.
     """
     normalization, algorithm = settings.get(SETTING), claimed(boundary, name)
     changed = normalized(batch, str(normalization)) if normalization else batch
@@ -136,12 +138,12 @@ def _tabled(boundary: Boundary, algorithm: str, batch: Batch, settings: Settings
 
 
 def _of_pairs(boundary: Boundary, algorithm: str) -> bool:
-    """Whether the algorithm is a loss on pairs of rows, and the boundary says which rows are a pair."""
+    """Whether the algorithm is a loss on pairs of rows, and the boundary claims which rows are a pair."""
     return algorithm in PREFERENCES and boundary.claims.pairing is not None
 
 
 def _with_gradient_of(values: Readings, gradient: str, batch: Batch) -> Readings:
-    """The values, with the gradient of the estimator that is claimed for the gradient."""
+    """The values of a KL, with the gradient of the estimator that is claimed for the gradient."""
     if gradient not in KL:
         return values
     slope = next(iter(KL[gradient](batch).values()))
@@ -155,7 +157,7 @@ def _without_unread_rewards(boundary: Boundary, batch: Batch) -> Batch:
 
 
 def _as_read(boundary: Boundary, batch: Batch) -> Batch:
-    """The batch, with log-probs that the boundary does not read replaced by those that it reads instead."""
+    """The batch, in which log-probs that the boundary reads replace the log-probs that it does not read."""
     if "logprob" not in boundary.reads and "old_logprob" in boundary.reads:
         batch = with_columns(batch, logprob=batch.old_logprob)
     if "old_logprob" not in boundary.reads and "rollout_logprob" in boundary.reads:

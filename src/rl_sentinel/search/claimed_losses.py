@@ -25,7 +25,7 @@ Formula = Callable[[Batch, Settings], Readings]
 
 
 def _with_one_reading(loss: Callable[[Batch, Settings], Tensor | None]) -> Formula:
-    """The formula with its only reading; without a reading where it does not determine the loss."""
+    """A formula with one reading; it has no reading for a batch on which the loss is not determined."""
 
     def losses(batch: Batch, settings: Settings) -> Readings:
         tokens = loss(batch, settings)
@@ -60,13 +60,13 @@ def is_loss(boundary: Boundary, name: str) -> bool:
 
 
 def of_one_policy(boundary: Boundary) -> bool:
-    """Whether a policy loss reads no log-probs of an older policy, so that its ratio is 1."""
+    """Whether the boundary is a policy loss that reads no log-probs of an older policy, so that the ratio is 1."""
     older = boundary.reads & {"old_logprob", "rollout_logprob"}
     return boundary.stage == "policy-loss" and "logprob" in boundary.reads and not older
 
 
 def modes_of(boundary: Boundary) -> tuple[str, ...]:
-    """The accepted aggregations: all of them if the claim does not specify one, none without a claim."""
+    """The accepted aggregations: all aggregations if the claim leaves the choice open; empty without a claim."""
     claimed_mode = value_of(boundary.claims.aggregation) or ""
     several = {"any": tuple(MODES), "token-sum-by-constant": BY_CONSTANT}
     return several.get(claimed_mode, (claimed_mode,) if claimed_mode in MODES else ())
@@ -95,7 +95,7 @@ def losses_of_tokens(boundary: Boundary, name: str, algorithm: str) -> Formula |
 
 
 def _policy_losses(boundary: Boundary, algorithm: str) -> Formula:
-    """The losses of an algorithm per token, by the readings that suit the boundary."""
+    """The formula of the losses per token of an algorithm, with the readings that suit the boundary."""
     losses = _OF_TOKENS[algorithm]
     if algorithm == "ppo" and boundary.own and not of_one_policy(boundary):
         losses = plain_or_dual_clip
@@ -107,7 +107,7 @@ def _policy_losses(boundary: Boundary, algorithm: str) -> Formula:
 
 
 def _of_one_policy(losses: Formula) -> Formula:
-    """The losses at a ratio of 1, and the loss with the same gradient that multiplies by the log-prob."""
+    """The losses at a ratio of 1, and the loss that multiplies by the log-prob and has the same gradient."""
     return lambda batch, settings: {
         **{_joined(n, "by a ratio of 1"): x for n, x in losses(batch, settings).items()},
         "by the log-prob": LOSSES["reinforce"](batch, settings),
@@ -135,7 +135,7 @@ def _weighted(losses: Readings, boundary: Boundary, batch: Batch) -> Readings:
 def aggregated_losses(  # noqa: PLR0913 - the output, and what its formula reads
     boundary: Boundary, name: str, losses: Readings, batch: Batch, settings: Settings, *, only: str = ""
 ) -> Readings:
-    """The loss as one number, for each reading of its tokens, of its KL and of the aggregation.
+    """The loss as one number, for each reading of the loss per token, of the KL and of the aggregation.
 
     Args:
         boundary: the boundary.
@@ -143,7 +143,7 @@ def aggregated_losses(  # noqa: PLR0913 - the output, and what its formula reads
         losses: ``[B, T]`` losses per token, by reading.
         batch: the batch.
         settings: the numbers of the formula.
-        only: the name of the one reading that is needed, others may be missing; "" for all.
+        only: the name of the only reading that is needed: others may be missing; "" for all readings.
     """
     modes, rows = modes_of(boundary), value_of(boundary.claims.rows) or ""
     separate = boundary.own and set(_MEANS) <= set(modes)
@@ -181,8 +181,8 @@ def _regularization(boundary: Boundary, name: str, batch: Batch, settings: Setti
 def kl_estimates(estimator: str, boundary: Boundary, batch: Batch) -> Readings:
     """``[B, T]`` estimates of the KL, in nats, by reading.
 
-    A user's function may weight it by the ratio to the old policy, so that its gradient is unbiased. At a ratio of 1,
-    only the gradient shows this weight, so there it must be claimed.
+    A user's function may weight the KL by the ratio to the old policy, so that the gradient is unbiased. At a ratio of
+    1, only the gradient shows this weight, so the weight must then be claimed.
     """
     values = KL[estimator](batch)
     stated = value_of(boundary.claims.output_definitions.get("loss")) == WEIGHTED
@@ -192,7 +192,7 @@ def kl_estimates(estimator: str, boundary: Boundary, batch: Batch) -> Readings:
 
 
 def _separately(reading: str, tokens: Tensor, terms: Tensor, batch: Batch) -> Readings:
-    """The sum of two aggregations: the policy's loss by one mode, its KL and entropy terms by the other."""
+    """The sum of two aggregations: one mode for the loss of the policy, another for the KL and entropy terms."""
     readings = Readings()
     for mode, mode_of_terms in (_MEANS, _MEANS[::-1]):
         for n, loss in aggregated(tokens, batch, mode, {}).items():
@@ -202,5 +202,5 @@ def _separately(reading: str, tokens: Tensor, terms: Tensor, batch: Batch) -> Re
 
 
 def _joined(*names: str) -> str:
-    """The name of a reading of several parts."""
+    """The name of a reading, joined from the names of its parts."""
     return ", ".join(name for name in names if name)

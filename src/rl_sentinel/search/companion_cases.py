@@ -19,7 +19,7 @@ Domain = Callable[[Batch], Batch] | None
 
 
 def companions(case: Case) -> Iterator[Case]:
-    """The case, then every small batch and some random ones under the same setting and draw."""
+    """The case, then every small batch and some random batches with the same setting and draw."""
     yield case
     for companion in companion_pool():
         yield replace(case, batch=companion.batch, seed=companion.seed)
@@ -32,7 +32,7 @@ def companion_pool() -> tuple[Case, ...]:
 
 
 def inside_domain(domain: Domain, case: Case) -> Case:
-    """The case with its batch changed so that it fulfils the conditions of a boundary."""
+    """The case with a batch that is changed to fulfill the conditions of a boundary."""
     return case if domain is None else replace(case, batch=_domain_batch(domain, case.batch))
 
 

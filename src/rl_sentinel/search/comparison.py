@@ -36,7 +36,7 @@ def magnitude(batch: Batch, reads: Iterable[str]) -> float:
 
 @lru_cache(maxsize=512)
 def _magnitude(batch: Batch, reads: frozenset[str]) -> float:
-    """The same, cached by batch, because each law needs it many times."""
+    """Like :func:`magnitude`, cached by batch, because each law needs the number many times."""
     signals = [getattr(batch, n).flatten() for n in reads if COLUMNS[n]["role"] == "signal"]
     if not signals:
         return 0.0
@@ -44,7 +44,7 @@ def _magnitude(batch: Batch, reads: frozenset[str]) -> float:
 
 
 def finite_only(equal: Equal) -> Equal:
-    """The expectation without the positions where the result overflowed, which another law reports."""
+    """The expectation without positions where the result overflowed, because another law reports an overflow."""
     finite = equal.observed.isfinite()
     return replace(equal, where=finite if equal.where is None else equal.where & finite)
 
@@ -68,14 +68,14 @@ def tokens_not_trained(tokens: Sequence[Sequence[int]]) -> str:
 
 
 def spread(rows: Tensor, like: Tensor) -> Tensor:
-    """``rows`` (``[B]`` bool) expanded to the shape of ``like``; a single True for a number for the whole batch."""
+    """``rows`` (``[B]`` bool) expanded to the shape of ``like``; a single True if ``like`` is one number per batch."""
     if like.dim() == 0:
         return torch.tensor(data=True, device=like.device)
     return rows.reshape(-1, *[1] * (like.dim() - 1)).expand(like.shape)
 
 
 def places(output: Output, batch: Batch, rows: Tensor) -> Tensor:
-    """The positions at which an output counts: the given rows, and in them the trained tokens."""
+    """The positions at which an output counts: the given rows or, for an output per token, their trained tokens."""
     if output.axes == "B T":
         return rows.unsqueeze(1) & batch.mask
     return rows if output.axes == "B" else torch.tensor(data=True, device=batch.device)
@@ -94,7 +94,7 @@ def same_rows(  # noqa: PLR0913 - a comparison has these parts
     numbers: bool = True,
     skip: Iterable[str] = (),
 ) -> Iterator[Equal]:
-    """Expectations that no output and no gradient differs on ``rows`` of ``batch``.
+    """Expectations that all outputs and gradients are equal in two observations, on ``rows`` of ``batch``.
 
     ``numbers`` includes the outputs that are one number for the whole batch; ``skip`` leaves some
     outputs out.
@@ -123,7 +123,7 @@ def slopes(boundary: Boundary) -> tuple[str, ...]:
 
 
 def advantages(boundary: Boundary) -> tuple[str, ...]:
-    """The outputs per row or token that are advantages; when normalizing, all outputs of these axes."""
+    """The outputs per row or token that are advantages; for a normalization, all outputs per row or token."""
     return tuple(
         name
         for name, output in boundary.outputs.items()
@@ -137,7 +137,7 @@ def over_all(boundary: Boundary) -> tuple[str, ...]:
 
 
 def beyond_tokens(boundary: Boundary) -> tuple[str, ...]:
-    """The outputs that may depend on untrained tokens: over all tokens, or metrics that declare no population."""
+    """The outputs that may depend on untrained tokens: declared over all tokens, or metrics without a population."""
     metrics = boundary.stage == "metric"
     return tuple(n for n, o in boundary.outputs.items() if o.over == "all" or (metrics and not o.over))
 
@@ -176,7 +176,7 @@ def same_tokens(  # noqa: PLR0913 - a comparison has these parts
 
 
 def at_rows(boundary: Boundary, observation: Observation, index: Tensor) -> Observation:
-    """The observation at rows ``index``, in that order; numbers for the whole batch are unchanged."""
+    """The observation at the rows ``index``, in the order of ``index``; numbers per batch are unchanged."""
     values = {n: v[index] if "B" in boundary.outputs[n].axes.split() else v for n, v in observation.values.items()}
     return replace(observation, values=values, gradients={n: g[index] for n, g in observation.gradients.items()})
 

@@ -31,7 +31,7 @@ MOST_FITS = 128
 
 
 class Fit(NamedTuple):
-    """The name of the accepted value that fits best (empty: no value) and the number of accepted values."""
+    """The name of the accepted value that fits best (empty if no value fits), and the number of accepted values."""
 
     name: str
     among: int
@@ -42,7 +42,7 @@ _cached: list[tuple[Boundary, str, str, Fit]] = []
 
 
 def as_claimed(boundary: Boundary, output: str, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The accepted values that the boundary claims; all of them if it does not say which.
+    """The accepted values that the boundary claims; all accepted values if it does not claim any.
 
     ``output_definitions`` gives the name of the value, or parts that the name must have, separated by ``; ``.
 
@@ -112,8 +112,8 @@ def _settled(misses_of: Mapping[str, list[float]]) -> bool:
 def _misses(observed: Tensor, value: Tensor, where: Tensor) -> float:
     """1 (or slightly more) if the two values differ by more than rounding, else their difference.
 
-    The size of a miss has almost no weight: a case that no value fits must not decide between values that fit the other
-    cases.
+    The size of a miss has almost no weight: a case without a fitting value must not decide between values that fit the
+    other cases.
     """
     gap = distance(observed, value, where)
     size = value.abs().nan_to_num().max().item() if value.numel() else 0.0

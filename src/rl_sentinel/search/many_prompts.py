@@ -21,7 +21,7 @@ _RESPONSES = 12
 def one_success() -> Case:
     """One prompt with twelve responses, of which one has a reward, so that a limit on advantages shows.
 
-    An estimator gives this response an advantage of up to 3.3; a loss reads an advantage of 8, like that of one
+    An estimator gives this response an advantage of up to 3.3. For a loss, the advantage is 8, as for one
     success among 64.
 
     Example:

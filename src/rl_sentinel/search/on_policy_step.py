@@ -1,4 +1,4 @@
-"""On-policy cases without KL or entropy terms, where a policy-loss gradient must be that of REINFORCE."""
+"""On-policy cases without KL or entropy terms, for which a policy loss must have the gradient of REINFORCE."""
 
 from collections.abc import Iterator
 
@@ -42,7 +42,7 @@ def row_constant(batch: Batch) -> Batch:
 def reinforce(batch: Batch, gradient: Tensor, *, together: bool) -> Iterator[Expectation]:
     """Expectations that a ``[B, T]`` gradient is minus the advantage, times a positive number.
 
-    There is one number for each row, or one for all rows where they are aggregated ``together``.
+    Each row has a separate number; with ``together``, all rows have the same number.
     """
     weight = torch.where(batch.mask, batch.advantage, torch.zeros_like(batch.advantage))
     if together:

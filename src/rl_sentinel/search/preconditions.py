@@ -17,7 +17,7 @@ def distinct(labels: Tensor) -> list[int]:
 
 
 def repeats_trajectory(batch: Batch) -> bool:
-    """Whether some trajectory has more than one row (a step each)."""
+    """Whether some trajectory has more than one row; each row is a step."""
     return len(distinct(batch.trajectory)) < batch.rows
 
 
@@ -34,7 +34,7 @@ def without_influence(boundary: Boundary, batch: Batch, live: Tensor) -> Tensor:
 
 
 def last_steps(boundary: Boundary, batch: Batch) -> tuple[Batch, Tensor]:
-    """The rows whose outcomes are compared, and for each row of the batch, the index of the row with its outcome.
+    """The rows with the outcomes to compare, and for each row of the batch, the index of the row with its outcome.
 
     These are all rows or, if the boundary claims steps, the last row of each trajectory.
 
@@ -92,8 +92,8 @@ def first_trained(batch: Batch) -> Tensor:
 def outcomes_compare(batch: Batch) -> bool:
     """Whether every outcome can be compared within its group.
 
-    Each row is scored, trains its last token, is a separate trajectory and has a sibling. A relative baseline does not
-    define how estimators treat other rows.
+    This needs rows that are scored, train their last token, are separate trajectories and have a sibling. A relative
+    baseline does not define how estimators treat other rows.
     """
     ends = batch.live & (last_trained(batch) == batch.length - 1)
     return bool((ends & batch.scored & (live_in_group(batch) >= 2)).all()) and not repeats_trajectory(batch)

@@ -64,5 +64,5 @@ def random_case(seed: int, setting: str = "default") -> Case:
 
 
 def random_cases(seed: int, count: int, setting: str = "default") -> list[Case]:
-    """``count`` cases from one seed; larger counts extend the list."""
+    """``count`` random cases from one seed; a larger count gives the same cases and further cases."""
     return [random_case(seed * 1_000_003 + i, setting) for i in range(count)]

@@ -22,7 +22,10 @@ PART_NAMES: dict[Cut, str] = {"micro_batches": "micro-batches", "ranks": "ranks"
 
 
 def applies_to_split(boundary: Boundary, cut: Cut, otherwise: str) -> str:
-    """Why a boundary's loss cannot be compared in parts, or ""; ``otherwise`` if its adapter cannot split rows."""
+    """The reason why a boundary's loss cannot be compared in parts; empty if it can.
+
+    The reason is ``otherwise`` if the adapter cannot split rows.
+    """
     if value_of(boundary.claims.denominator) != "given":
         return "it does not claim denominators that are given from outside"
     if cut not in boundary.axes:
@@ -31,7 +34,7 @@ def applies_to_split(boundary: Boundary, cut: Cut, otherwise: str) -> str:
 
 
 def averages(boundary: Boundary) -> bool:
-    """Whether a loss is a mean, so that the mean over parts of equal size is the mean of the whole batch."""
+    """Whether a loss is a mean: then the mean over parts of equal size equals the mean over the whole batch."""
     if value_of(boundary.claims.algorithm) in OF_BATCHES:
         return False
     is_mean = (value_of(boundary.claims.aggregation) or "") in MEANS and boundary.claims.row_order is None
@@ -55,12 +58,12 @@ def in_parts(case: Case, cut: Cut, parts: int) -> Case:
 
 
 def cutting(case: Case, cut: Cut, parts: int) -> Change:
-    """The split, as the subject of a sentence."""
+    """The change of a case by the split, as the subject of a sentence."""
     return Change(f"splitting {case.batch.rows} rows into {parts} {PART_NAMES[cut]}")
 
 
 def same_loss_in_parts(ask: Ask, case: Case, cut: Cut, reason: str) -> Iterator[Expectation]:
-    """Expectations that two parts, or one part per row, have the loss and gradient of the whole batch."""
+    """Expectations that two parts, or one part per row, give the same loss and gradient as the whole batch."""
 
     def observe(parts: int) -> Observation:
         return ask(in_parts(case, cut, parts), gradients=slopes(ask.boundary))

@@ -1,4 +1,4 @@
-"""The settings of a case from which the arguments of a boundary are built; its formula may depend on other settings."""
+"""Find the settings of a case that the arguments of a boundary use; its formula may depend on other settings."""
 
 from collections.abc import Iterator, Mapping
 

@@ -13,7 +13,7 @@ MOST_TRIES = 1500
 
 
 def _smaller(batch: Batch) -> Iterator[Batch]:
-    """Remove one row, or one position at which no response ends up empty."""
+    """Remove one row, or one position if no response becomes empty."""
     for row in range(batch.rows if batch.rows > 1 else 0):
         yield take_rows(batch, torch.tensor([i for i in range(batch.rows) if i != row], device=batch.device))
     for position in range(batch.width if batch.width > 1 else 0):
@@ -24,7 +24,7 @@ def _smaller(batch: Batch) -> Iterator[Batch]:
 
 
 def _all_trained(batch: Batch) -> Iterator[Batch]:
-    """Train every response token of all rows, else of one row: a counterexample rejects a row only if it must."""
+    """Train all response tokens: first of all rows, then of one row; needless exclusions are removed so."""
     untrained = (batch.valid & ~batch.mask).any(dim=1)
     if untrained.any():
         rows = torch.nonzero(untrained).squeeze(1)
@@ -84,7 +84,7 @@ def _without_new_outliers(candidates: Iterator[Batch], before: Batch) -> Iterato
 def shrunk(case: Case, broken: Callable[[Case], bool], reads: frozenset[str]) -> Case:
     """The smallest case that a greedy search finds for which ``broken`` is still True.
 
-    ``broken`` checks the law's precondition again, so that a shrunk case never shows another fault. No step
+    ``broken`` checks the precondition of the law again, so that a shrunk case never shows another fault. No step
     sets a number outside of its column's range (:data:`rl_sentinel.search.value_ranges.DOMAINS`); numbers that are
     outside from the start are moved inside if the fault still shows.
     """

@@ -106,7 +106,7 @@ def _of_several_steps() -> Iterator[Batch]:
 
 
 def _step_wise_without_its_end() -> Iterator[Batch]:
-    """Trajectories whose last step is not trained, but the step before it is."""
+    """Trajectories with a last step that is not trained, after a step that is trained."""
     yield filled(
         [[1, 1], [0, 0], [1, 1]],
         reward=[0, 1, 0],
@@ -134,7 +134,7 @@ def _with_equal_rewards() -> Iterator[Batch]:
 
 
 def _with_one_trained_token() -> Iterator[Batch]:
-    """A single trained token with a far lower probability under the sampler: a correction may give it no weight."""
+    """A single trained token that is far less probable under the sampler: a correction may give it no weight."""
     near, far = (torch.full((2, 3), x, device="cpu") for x in (-0.25, -2.0))
     mask = [[0, 0, 0], [1, 0, 0]]
     yield filled(mask, reward=[1, 0], group=[0, 1], length=[3, 2], old_logprob=near, rollout_logprob=far)

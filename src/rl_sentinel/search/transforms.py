@@ -59,7 +59,7 @@ def doubled(batch: Batch) -> Batch:
 
 
 def relabeled(batch: Batch) -> Batch:
-    """Rename the groups, with ids in another order that are all equal modulo a small number of groups."""
+    """Rename the groups: the new ids are in another order, and are all equal modulo a small number of groups."""
     ids = torch.tensor(sorted(set(batch.group.tolist())), device=batch.device)
     fresh = _APART * torch.arange(len(ids), device=batch.device).flip(0) + 11
     return with_columns(batch, group=fresh[torch.searchsorted(ids, batch.group)])
@@ -72,7 +72,7 @@ def on_policy(batch: Batch) -> Batch:
 
 
 def outcome_moved(batch: Batch, reads: Iterable[str], where: Tensor, amount: float) -> Batch:
-    """Add ``amount`` to the task reward, in each column that carries it and is read."""
+    """Add ``amount`` to the task reward, in each column that has the task reward and is read."""
     for column in sorted({"reward", "reward_parts"} & set(reads)):
         batch = moved(batch, column, where, amount)
     return batch

@@ -1,4 +1,4 @@
-"""Formulas that only users' functions may compute for an algorithm: ratios with a ceiling, means of any column."""
+"""Formulas that are accepted only for users' functions: ratios with a ceiling, and means of any column."""
 
 from collections.abc import Callable
 
@@ -31,7 +31,7 @@ PER_TOKEN = frozenset(
 
 
 def plain_or_dual_clip(batch: Batch, settings: Settings) -> Readings:
-    """PPO's loss; if the function has a ceiling above 1, also the dual-clip loss, which is often called PPO, too."""
+    """The loss of PPO; for a ceiling above 1 also the dual-clip loss, because many call it PPO, too."""
     plain = {"": LOSSES["ppo"](batch, settings)}
     ceiling = float(settings.get("ceiling") or 0)
     return {**plain, "dual clip": LOSSES["dual clip"](batch, settings)} if ceiling > 1 else plain
@@ -51,7 +51,7 @@ def _advantage_column(batch: Batch, _settings: Settings) -> Readings:
 
 
 def aggregated_column(boundary: Boundary, algorithm: str) -> Callable[[Batch, Settings], Readings] | None:
-    """The numbers that an aggregation function receives: one column per token, or logits for their entropy."""
+    """The numbers that an aggregation function receives: one column per token, or the entropy of its logits."""
     passed = sorted(boundary.reads & PER_TOKEN)
     if algorithm == "entropy" and "logits" in boundary.reads:
         return lambda batch, _settings: entropy(batch)

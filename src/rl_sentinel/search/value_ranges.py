@@ -29,7 +29,7 @@ def inside(column: str, number: float) -> bool:
 
 
 def outside(batch: Batch) -> int:
-    """The number of cells of a batch that are out of their column's range."""
+    """The number of cells of a batch that are outside of the range of their column."""
     count = 0
     for name, (low, high) in DOMAINS.items():
         column = getattr(batch, name)
@@ -38,10 +38,10 @@ def outside(batch: Batch) -> int:
 
 
 def brought_inside(batch: Batch) -> Iterator[Batch]:
-    """Batches near this one with all cells in range; no batch if all cells of this one already are.
+    """Similar batches with all cells in range; empty if all cells of the batch are in range.
 
-    The first has each out-of-range cell at the nearest number in range; the second has all log-probs lowered by one
-    integer, which keeps their differences.
+    In the first batch, each out-of-range cell has the nearest number in range. In the second, all log-probs are lowered
+    by one integer, which keeps their differences.
     """
     if not outside(batch):
         return

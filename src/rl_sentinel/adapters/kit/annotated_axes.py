@@ -75,7 +75,7 @@ def axes_of(annotation: object) -> str:
 
 
 def item_class(annotation: object) -> type | None:
-    """The dataclass of a list's items, one per response, by its annotation; None if the items are not a dataclass.
+    """The dataclass of the items of an annotated list, which has one item per response; None without a dataclass.
 
     Example:
         >>> from dataclasses import dataclass
@@ -92,9 +92,10 @@ def item_class(annotation: object) -> type | None:
 
 
 def documented_axes(function: Callable[..., Any], name: str) -> str:
-    """The axes that the docstring of a function states right behind the name of a parameter, or in its entry.
+    """The axes that the docstring of a function states for a parameter: right after its name, or in its entry.
 
-    Empty if it states no axes. In an entry (``name: text``, of any common style) they follow the word "shape".
+    Empty if the docstring states no axes. An entry (``name: text``, in any common style) states axes after the word
+    "shape".
 
     Example:
         >>> from rl_sentinel.adapters.kit.annotated_axes import documented_axes
@@ -113,7 +114,7 @@ def documented_axes(function: Callable[..., Any], name: str) -> str:
 
 
 def _axes_of_only(function: Callable[..., Any], text: str, name: str) -> str:
-    """The axes behind the word "shape", where a docstring begins with the only parameter and states one shape."""
+    """The axes after the word "shape", if the docstring begins with the only parameter and states one shape."""
     begins = re.match(rf"[`*]*{re.escape(name)}\b", text, re.IGNORECASE)
     if not begins or [*inspect.signature(function).parameters] != [name]:
         return ""
@@ -121,14 +122,14 @@ def _axes_of_only(function: Callable[..., Any], text: str, name: str) -> str:
 
 
 def _only_shape(text: str) -> str:
-    """The axes behind the word "shape"; empty if there are no axes, or several."""
+    """The axes after the word "shape"; empty if the text states no axes, or several different axes."""
     found = re.finditer(_SHAPE, text, re.IGNORECASE)
     axes = {letters for match in found if (letters := _documented(match[1]))}
     return axes.pop() if len(axes) == 1 else ""
 
 
 def _axes_of_entry(text: str, name: str, another: str) -> str:
-    """The axes behind the word "shape" in the entry of a parameter; empty if it states no axes, or several.
+    """The axes after the word "shape" in the entry of a parameter; empty if the entry states no axes, or several.
 
     An entry is a line that begins with the name and a colon, and the lines below it that are indented further. The line
     may begin with several names, as in ``rewards, values:``; ``another`` is the pattern of such a name.
@@ -147,7 +148,10 @@ def _documented(brackets: str) -> str:
 
 
 def _letters(dims: str) -> str:
-    """The letters of axis names; empty if no binding supports them, except KG and axes with time, for the caller."""
+    """The letters of axis names; empty if no binding supports them.
+
+    KG and axes with time are returned although no binding supports them: the caller rejects them.
+    """
     names = re.split(r"[\s,]+", dims.strip(" []()").lower())
     names = [name.lstrip("*#") for name in names]
     letters = "".join(LETTERS.get(name, "?") for name in names)

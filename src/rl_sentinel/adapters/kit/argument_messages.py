@@ -83,7 +83,7 @@ _PADDING = frozenset({"padding", "pad", "padded"})
 
 
 def lookup_hint(target: Target, path: str, why: Unbindable) -> str:
-    """How to fix a target whose function is not found: a misspelt name, or a file named like a standard module."""
+    """A hint on a target whose function is not found: a misspelled name, or a file named like a standard module."""
     module, _, name = path.rpartition(".")
     head, absent = module.partition(".")[0], isinstance(why, Absent)
     if head in sys.stdlib_module_names and (not absent or Path(f"{head}.py").is_file()):
@@ -108,7 +108,7 @@ def unknown_message(
 ) -> str:
     """One line about all parameters whose names are unknown, with a suggestion for ``bind``.
 
-    No column is proposed twice, or if a known parameter already has it, because the audit would then compare a column
+    A column is not proposed twice, and not if a known parameter has it: the audit would otherwise compare a column
     with itself.
 
     Args:
@@ -151,19 +151,19 @@ def unknown_message(
 
 
 def _of_model(name: str) -> str:
-    """The proposal for an input of a model, or for targets; empty for other names."""
+    """The proposed binding for an input of a model, or for targets; empty for other names."""
     words = set(name.lower().split("_"))
     return '"input_ids"' if words & _SEQUENCES and words & _IDS else _OF_MODEL.get(name, "")
 
 
 def _beside(name: str, taken: AbstractSet[str]) -> str:
-    """The proposal for a short name, such as ``logq``, of a function that also reads log-probs; empty for others."""
+    """The proposed binding for the names ``A`` and ``logq``, if the function also reads log-probs; otherwise empty."""
     known = {"A": '"advantage"', "logq": '"ref_logprob"', "log_q": '"ref_logprob"'}
     return known.get(name, "") if '"logprob"' in taken else ""
 
 
 def _choice(path: str, uses: Mapping[str, Use]) -> str:
-    """The texts that the code compares a parameter with, or how to write a text."""
+    """A hint that lists the texts with which the code compares a parameter; without such texts, how to write a text."""
     texts = uses[path][1] if path in uses else ()
     quoted = [f"\"'{text}'\"" for text in texts]
     if not quoted:
@@ -172,7 +172,7 @@ def _choice(path: str, uses: Mapping[str, Use]) -> str:
 
 
 def _plain(path: str, uses: Mapping[str, Use]) -> str:
-    """The proposal for a parameter that is used, or named, as a text, a flag or a number; otherwise empty."""
+    """The proposed binding for a parameter that is used, or named, as a text, a flag or a number; otherwise empty."""
     name = path.rpartition(".")[2]
     words = set(name.lower().split("_"))
     kind = uses[path][0] if path in uses else ""
@@ -186,7 +186,7 @@ def _plain(path: str, uses: Mapping[str, Use]) -> str:
 
 
 def _number(path: str, words: AbstractSet[str]) -> str:
-    """The proposal for a size or another number."""
+    """The proposed binding for a size or another number."""
     if "prompt" in words and words & {"length", "len"}:
         return _PROMPT_TOKENS
     known = role_of("_".join(path.split(".")[-2:]))  # ``cfg.rollout.n``
@@ -221,7 +221,7 @@ def _suggestion(path: str, *, attribute: bool) -> str:
 
 
 def _contained(name: str) -> str:
-    """The longest part of ``name`` that is a known name; empty if no part is, or if it is ambiguous."""
+    """The longest part of ``name`` that is a known name; empty if no part is known, or if the result is ambiguous."""
     words = list(dict.fromkeys(name.lower().split("_")))[:_MOST_WORDS]
     for count in range(len(words), 0, -1):
         parts = {"_".join(part) for part in combinations(words, count)}

@@ -1,4 +1,4 @@
-"""Boundaries of functions that forward settings: the value of each setting at its destination."""
+"""Boundaries of functions that pass settings on: they return the value that arrives at each destination."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -14,7 +14,10 @@ from rl_sentinel.core.codec import Codec
 
 
 def arrives(given: Scalar, arrived: object) -> float:
-    """The value at the destination: the number, or infinity for another type; for a text, 1 if it is unchanged, else 0.
+    """The setting at its destination as a number.
+
+    A numeric setting gives the number that arrived, or infinity if another type arrived. A text gives 1 if the same
+    text arrived, else 0.
 
     A list of one text counts as this text.
 
@@ -29,7 +32,7 @@ def arrives(given: Scalar, arrived: object) -> float:
 
 
 def arriving_outputs(result: Use, places: Mapping[str, str]) -> dict[str, Output]:
-    """One output per place: the value of its setting there, as a number at this key of the result."""
+    """One output per place: the number that the result has under the name of the place."""
     return {
         place: Output("", "", f"setting.{setting}", at=result[place], form=Number())
         for place, setting in places.items()
@@ -57,7 +60,7 @@ def bind_arriving(  # noqa: PLR0913 - the parts of one description
         settings: the settings, by name.
         cite: the documentation of the settings.
         reach: how a user sets the settings.
-        doubles: dotted path -> what replaces it during the call.
+        doubles: dotted path -> the function that replaces the function at this path during the call.
     """
     passed = {**arguments, "options": AllSettings(), "places": Constant(dict(places))}
     return Boundary(

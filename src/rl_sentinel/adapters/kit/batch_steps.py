@@ -17,7 +17,7 @@ from rl_sentinel.core.layout import Axis
 
 
 class _Outputs(dict[str, Any]):
-    """Outputs by name; a missing one is None, which the runner reports as not a tensor."""
+    """Outputs by name; a missing output is None, which the runner reports as not a tensor."""
 
     def __missing__(self, name: str) -> None:
         return None
@@ -30,7 +30,7 @@ def batch_step(
 ) -> Step:
     """A step that calls ``compute(batch, settings)``, which reads these columns and returns outputs by name.
 
-    ``follows`` has layout fields other than padding and dtype, which are passed as settings.
+    ``follows`` names layout fields other than padding and dtype; the step passes these fields as settings.
     """
 
     def call(batch: Batch, settings: Settings) -> _Outputs:

@@ -99,7 +99,7 @@ _TEXT = re.compile(r"(?P<name>\w+)?\s*(?:\[(?P<axes>[^\]]*)\])?\s*(?P<dtype>\w+)
 
 
 def column_of(name: str) -> str:
-    """The column, or other word of a binding, that a known parameter name stands for; another name unchanged.
+    """The column (or other word of a binding) for a known parameter name; an unknown name is returned unchanged.
 
     Example:
         >>> from rl_sentinel.adapters.kit.bind_text import column_of

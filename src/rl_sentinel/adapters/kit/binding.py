@@ -1,4 +1,4 @@
-"""Adapt a boundary to a release: locate its functions, and drop arguments that a release does not take."""
+"""Adapt a boundary to a release: locate its functions, and drop arguments that their signatures do not have."""
 
 import inspect
 from collections.abc import Iterator

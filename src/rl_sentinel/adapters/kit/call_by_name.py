@@ -15,7 +15,7 @@ def takes_more(parameters: Mapping[str, inspect.Parameter]) -> bool:
 
 
 def not_callable_by_name(parameters: Mapping[str, inspect.Parameter]) -> str:
-    """Why a function cannot be called with keyword arguments; empty if it can."""
+    """The reason why a function cannot be called with keyword arguments; empty if it can."""
     if next(iter(parameters), "") == "self" and not role_of("self"):
         return (
             "is a method, expected a function: write a function that creates the object and calls the method, "

@@ -1,4 +1,4 @@
-"""A double of a causal model: its output at a token depends on the tokens before it, and on its position."""
+"""A fake causal model: the output at a token depends on this token, the tokens before it, and its position."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ NEVER = -1e4
 
 
 def prompt_tokens(row: int, length: int, vocabulary: int) -> list[int]:
-    """The prompt of a row; its first token is unique, so that the model recognizes the sequence by it."""
+    """The token ids of a row's prompt; the first token is unique, so the model recognizes the row by this token."""
     return [vocabulary + row, *((row + k) % vocabulary for k in range(1, length))]
 
 
@@ -24,14 +24,14 @@ def with_prompt_tokens(logits: Tensor) -> Tensor:
 
 @dataclass
 class CausalModel:
-    """A double of a causal model with known outputs for known sequences.
+    """A fake causal model with known outputs for known sequences.
 
     Attributes:
         sequences: token ids of prompt and response of each row.
-        answers: ``[n, K]`` per row, the answer at each of its tokens: K logits, or one value.
+        answers: for each row, ``[n, K]``: the output at each of its n tokens, which is K logits, or one value.
 
-    A token gets its answer if it attends to exactly the tokens of its sequence up to itself, at the position ids 0, 1,
-    2, ...; otherwise it gets another answer. Padding gets 0.
+    A token gets its known output if it attends to exactly the tokens of its sequence up to itself, at positions 0, 1,
+    2, ...; otherwise it gets another output. Padding gets 0.
     """
 
     sequences: list[list[int]]
@@ -72,20 +72,20 @@ class CausalModel:
 
 
 def starts_of_positions(positions: Tensor) -> list[int]:
-    """Where packed sequences begin, by their position ids, as attention kernels for packed sequences read them."""
+    """The start of each packed sequence, found from the position ids as attention kernels for packed sequences do."""
     restarts = [n for n, place in enumerate(positions.tolist()) if place == 0]
     return restarts if restarts[:1] == [0] else [0, *restarts]
 
 
 def model_of(ids: Tensor, attended: Tensor, width: int, columns: Tensor) -> CausalModel:
-    """The model that returns given columns of a batch, each one position before its response token.
+    """The fake model whose outputs are given columns of a batch, one position earlier than in the response.
 
     Args:
         ids: ``[B, S]`` token ids of padded prompts and responses.
         attended: ``[B, S]`` attention mask.
         width: number of columns of the responses, at the end of the rows.
-        columns: ``[B, T, K]`` answers that belong to the tokens of the responses: the model returns each one
-            position earlier, because it predicts the next token.
+        columns: ``[B, T, K]`` outputs for the tokens of the responses: the model returns each output one
+            position earlier, because a model predicts the next token.
     """
     sequences, answers = [], []
     for row, (tokens, inside) in enumerate(zip(ids, attended.bool(), strict=True)):

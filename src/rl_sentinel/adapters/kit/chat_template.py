@@ -22,7 +22,7 @@ REPLY, HEADER = "assistant", f"{START}assistant\n"
 
 @dataclass
 class ChatTokenizer:
-    """A tokenizer whose tokens are words, with the chat template of Qwen models, without reasoning.
+    """A tokenizer with one token per word, and with the chat template of Qwen models without reasoning.
 
     ``system`` is the system message that the template adds to a conversation without a system message; a template
     option of this name replaces it. Consecutive tool results share one user turn.
@@ -46,7 +46,7 @@ class ChatTokenizer:
         return self(END)["input_ids"][0]
 
     def get_added_vocab(self) -> dict[str, int]:
-        """An empty vocabulary: there are no tokens of a distilled model."""
+        """An empty dict: the tokenizer has no added tokens, so that it is not mistaken for a distilled model."""
         return {}
 
     @property
@@ -77,7 +77,7 @@ class ChatTokenizer:
         return_dict: bool = False,
         **options: Any,  # noqa: ANN401 - as the template's user likes
     ) -> Any:  # noqa: ANN401 - a text, or tokens
-        """The conversation as text, or as token ids: a list, or a tensor of one row; with a mask in a dict."""
+        """The conversation as a text, or as token ids in a list, in a tensor with one row, or in a dict with a mask."""
         parts = self.parts(messages, options.get("system"))
         text = "".join(part for part, _ in parts) + (HEADER if add_generation_prompt else "")
         if not tokenize:

@@ -1,4 +1,4 @@
-"""Find the clip range of a policy loss, if no name states it: the literals at which its gradient stops."""
+"""Find the clip range of a policy loss that no name states: the gradient stops at the bounds of the range."""
 
 import math
 from collections.abc import Iterable
@@ -15,10 +15,10 @@ _BESIDE, _MOVES = 1e-3, 1e-7
 
 
 def clip_bounds(target: Target, boundary: Boundary, candidates: Iterable[float]) -> dict[str, float] | None:
-    """The distances from 1 at which the gradient of the loss starts or stops; None if they are not unique.
+    """The distances of the clip bounds from a ratio of 1; None if they are not unique.
 
-    They are found even if the loss is wrong: a loss that takes the larger of its two products stops at the same ratios,
-    for advantages of the other sign.
+    At these bounds, the gradient of the loss starts or stops. They are found even if the loss is wrong: a loss that
+    takes the larger of its two products stops at the same ratios, for advantages of the other sign.
 
     Args:
         target: where the function is looked up.

@@ -27,7 +27,7 @@ class OneColumn(Codec):
 
     @property
     def columns(self) -> frozenset[str]:
-        """The column."""
+        """The name of the column."""
         return frozenset({self.name})
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
@@ -133,7 +133,7 @@ class PromptIds(Codec):
         return frozenset({self.column})
 
     def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - a numpy array, a list or a tensor
-        """The labels as this type."""
+        """The labels as an array, a list or a tensor, depending on ``form``."""
         labels: Tensor = getattr(inputs.batch, self.column)
         if self.form == "tensor":
             return labels
@@ -169,11 +169,11 @@ class Lengths(Codec):
 
     @property
     def shapes(self) -> frozenset[str]:
-        """The length of responses; laws do not change prompt lengths."""
+        """The response length; prompt lengths are not included, because laws do not change them."""
         return frozenset({"length"}) if self.of == "response" else frozenset()
 
     def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - as the form
-        """The lengths."""
+        """The lengths of the rows."""
         length, prompt = inputs.batch.length, inputs.batch.prompt_length
         return self.form.lay_out({"response": length, "prompt": prompt, "total": prompt + length}[self.of], inputs)
 
@@ -217,7 +217,7 @@ class ResponseMask(FormCodec):
 
     @property
     def shapes(self) -> frozenset[str]:
-        """The length."""
+        """The column of response lengths, which determines the shape."""
         return frozenset({"length"})
 
     def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - as the form

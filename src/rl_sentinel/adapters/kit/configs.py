@@ -31,7 +31,7 @@ def set_fields(config: Any, **values: Any) -> Any:  # noqa: ANN401 - a framework
 
 
 def get_field(config: Any, path: str) -> Any:  # noqa: ANN401 - a framework's configuration
-    """The field at a dotted path; None for a key that a dict does not have."""
+    """The field at a dotted path; None if a dict does not have the key."""
     for name in path.split("."):
         config = config.get(name) if isinstance(config, dict) else getattr(config, name)
     return config
@@ -39,7 +39,7 @@ def get_field(config: Any, path: str) -> Any:  # noqa: ANN401 - a framework's co
 
 @dataclass(frozen=True, slots=True)
 class Config(Codec):
-    """A nested configuration: the framework's own class at its defaults, with some fields set.
+    """A nested configuration of the framework's class: default values, except for some fields.
 
     ``fixed`` maps the path of a field to its value in every case. ``knobs_at`` maps the path of a field to the
     framework-independent name of a setting; the field is set if the case has that setting. With ``section``, only this

@@ -33,7 +33,7 @@ _WHOLE = frozenset({"items", "keys"})
 
 @dataclass(slots=True)
 class Keys:
-    """The names that a function reads, and whether it reads them as attributes.
+    """The names that a function reads from an object, and how it reads them.
 
     ``tensor``: the function treats the object as a tensor. ``whole``: it iterates over all keys of a dict. ``rows``:
     the names are read from the items of a list with one item per response. ``inner``: the names that it reads from
@@ -152,7 +152,7 @@ def keys_read(
 
 
 def _untried(keys: Keys, prefix: str = "", *, known: bool) -> Iterator[tuple[Keys, str, str]]:
-    """The names that may be dicts or objects, with their paths; if ``known``, known names (``actor``) come last."""
+    """The names that may be dicts or objects, with their paths; if ``known``, then also known names, at the end."""
     names = [name for name in keys.unknown if name not in keys.inner]
     yield from ((keys, name, f"{prefix}{name}") for name in names)
     for name, inner in keys.inner.items():
@@ -161,7 +161,10 @@ def _untried(keys: Keys, prefix: str = "", *, known: bool) -> Iterator[tuple[Key
 
 
 def _decide(node: Keys, name: str, inner: Keys) -> None:
-    """Keep a name as a container if the function reads keys from it; a known name only if it reads known keys."""
+    """Keep a name as a container if the function reads keys from it.
+
+    For a known name, such as ``actor``, these keys must be known, too.
+    """
     was_known = name in node.known
     if was_known and inner.known and inner.found:
         del node.known[name]
@@ -200,7 +203,7 @@ def _probe(  # noqa: PLR0913 - the arguments of keys_read
 
 
 def _made(value: Any) -> Any:  # noqa: ANN401 - any argument
-    """An argument; an object is made by its class, unless a field is not known yet."""
+    """Evaluate an argument: its class creates an object, unless a field is not known yet."""
     if not isinstance(value, Call):
         return value
     make: Any = locate(value.function) if isinstance(value.function, str) else value.function

@@ -119,7 +119,7 @@ class Object(Container):
         return Call(self.make, tuple(args), kwargs, self.shared)
 
     def get(self, value: Any, name: str) -> Any:  # noqa: ANN401 - a passed object
-        """The part, at its place in the object."""
+        """The part with this name, from its place in the object."""
         for word in self.at.get(name, name).split("."):
             value = value if not word else value[int(word)] if word.isdigit() else getattr(value, word, None)
         return value

@@ -10,7 +10,7 @@ from rl_sentinel.core.call import Use
 
 
 def conversation(mask: list[int], answer: str = "tool") -> list[Message]:
-    """A conversation: a user message, a reply per run of trained tokens, and a message per untrained token.
+    """A conversation: first a user message, then a reply per run of trained tokens and a message per untrained token.
 
     ``answer`` is the role of the messages after a reply; before the first reply the role is ``user``.
     """
@@ -35,9 +35,9 @@ def differences(  # noqa: PLR0913 - a conversation, its tokens, and how it was c
     *,
     after_end: bool | None = None,
 ) -> tuple[float, float]:
-    """The number of tokens that differ from the template, and of mask values that differ from the replies.
+    """Two counts: tokens that differ from the chat template, and mask values that do not mark exactly the replies.
 
-    The second number is 0 if any token differs. The newline after a reply may be trained or not, unless ``after_end``
+    The second count is 0 if any token differs. The newline after a reply may be trained or not, unless ``after_end``
     says which. ``kept`` is the part of the conversation that remains under a length limit.
     """
     parts = [(tokenizer(text)["input_ids"], trains) for text, trains in tokenizer.parts(messages)]

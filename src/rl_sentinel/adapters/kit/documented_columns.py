@@ -100,6 +100,6 @@ def _column_in(clause: str, *, only_clear: bool) -> str:
 
 
 def _of_policy(column: str, behind: Collection[str]) -> str:
-    """The column; if the words behind log-probs name another policy, its column; empty if they name several."""
+    """The column, or the log-prob column of another policy that the words after it name; empty if they name several."""
     named = [policy for policy, its in POLICIES.items() if its & {*behind}] if column == "logprob" else []
     return (named or [column])[0] if len(named) < 2 else ""

@@ -1,4 +1,4 @@
-"""A double of inference engines that have a request while they receive new weights."""
+"""Fake inference engines that have a request while they receive new weights."""
 
 from typing import Any
 
@@ -9,9 +9,9 @@ _MISSING = float("inf")
 
 
 class Engines:
-    """Engines that sample one response as soon as they may: while they receive weights, if nothing stops them.
+    """Fake engines that sample one response as soon as possible: during the weight update, if they are not paused.
 
-    A response that is sampled while half of the weights are new has versions one lower than the new weights.
+    A response that is sampled during the update has versions that are 1 lower than the version of the new weights.
     """
 
     def __init__(self, row: dict[str, Any], *, asleep: bool = False) -> None:
@@ -37,7 +37,7 @@ class Engines:
 
 
 def columns(answers: list[dict[str, Any]]) -> dict[str, list[torch.Tensor]]:
-    """The answers of all rows, one list per column."""
+    """The log-probs and versions of all rows, one list per column."""
     return {
         key: [torch.tensor(answer[key], dtype=torch.float64) for answer in answers] for key in ("logprobs", "versions")
     }

@@ -24,7 +24,7 @@ class StepResults(dict[str, Any]):
         self.remembered = set[str]()
 
     def use(self, reference: Use) -> Any:  # noqa: ANN401 - any value
-        """The object that is referenced, for use as an argument of a later step."""
+        """The object to which a reference points, for use as an argument of a later step."""
         value = reference.follow(self)
         return _copied(value) if reference.name in self.remembered else value
 
@@ -89,7 +89,9 @@ def invoke_remembered(
     kwargs: dict[str, Any],
     results: Mapping[str, Any],
 ) -> Any:  # noqa: ANN401 - any result
-    """Like :func:`invoke`, with results cached by the arguments: most laws change no argument of the step.
+    """Like :func:`invoke`, but reuse the result of an earlier call with equal arguments.
+
+    This saves time, because most laws change no argument of the step.
 
     While calls are recorded, the cache is not used.
     """

@@ -23,7 +23,7 @@ from rl_sentinel.core.errors import NotApplicable, TargetRaised
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EncodedCall:
-    """One call of a boundary as data: its step, the part of the rows that it gets (number, count), and the call."""
+    """One call of a boundary as data: its step, the part of the rows that it receives, and the call."""
 
     step: Step
     part: tuple[int, int]
@@ -135,7 +135,7 @@ def execute(
 
 
 def _leaf_gradients(leaves: list[tuple[Tensor, Tensor]]) -> Tensor:
-    """A zero whose gradient to the columns is the gradient that the target's ``backward`` put on the leaves."""
+    """A scalar 0 whose gradient with respect to the columns is the gradient that ``backward`` stored on the leaves."""
     total = torch.zeros(())
     for column, leaf in leaves:
         gradient = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
@@ -271,9 +271,9 @@ def _names(encoded: EncodedCall) -> set[str]:
 
 
 def columns_after(run: Execution, batch: Batch) -> dict[str, Tensor]:
-    """The columns of a batch, read from the passed arguments after the calls, to show changes made in place.
+    """The columns of a batch as the passed arguments hold them after the calls: they show changes in place.
 
-    If the target replaces a tensor in a container, this is not a change in place: the passed tensor is the same.
+    A tensor that the target replaces in a container is not changed in place: the passed tensor is the same.
     """
     after: dict[str, Tensor] = {}
     for codec, value in run.references:

@@ -33,7 +33,7 @@ class Padded(Form):
 
     @property
     def axes(self) -> frozenset[Axis]:
-        """The extra padding."""
+        """The layout field ``extra``: the extra padding."""
         return frozenset({"extra"})
 
     def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
@@ -50,7 +50,7 @@ class Padded(Form):
         return Sizes(rows=value.shape[0], width=value.shape[1])
 
     def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002 - extra padding is not removed
-        """The expression itself, which is a padded tensor."""
+        """The expression of the value, unchanged, because it is a padded tensor."""
         return expression
 
 
@@ -166,7 +166,7 @@ class PerRow(Form):
     kind: Literal["tensor", "list", "tensors", "column"] = "tensor"
 
     def lay_out(self, column: Tensor, inputs: Inputs) -> Any:  # noqa: ANN401, ARG002 - a tensor or a list
-        """The numbers in this form."""
+        """The numbers as a tensor, a list or a column, depending on ``kind``."""
         if self.kind == "list":
             return column.tolist()
         if self.kind == "tensors":
@@ -174,7 +174,7 @@ class PerRow(Form):
         return column.unsqueeze(1) if self.kind == "column" else column
 
     def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401, ARG002 - a tensor or a list
-        """``[B]``."""
+        """The numbers as a tensor ``[B]``."""
         if self.kind == "tensors":
             return torch.stack(value)
         return torch.as_tensor(value).reshape(-1) if self.kind == "column" else torch.as_tensor(value)
@@ -223,7 +223,7 @@ class AfterPrompt(Padded):
         return Sizes(rows=value.shape[0], width=value.shape[1] - 1, prompt_length=one)
 
     def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
-        """The positions after the prompt."""
+        """Source of the positions after the prompt."""
         return f"{expression}[:, 1:]"
 
 
@@ -237,7 +237,7 @@ class BeforeEnd(Padded):
         return torch.cat([padded, torch.zeros_like(padded[:, :1])], dim=1)
 
     def read(self, value: Tensor, sizes: Sizes) -> Tensor:
-        """The positions before the last."""
+        """The positions before the last position."""
         return Padded.read(self, value[:, :-1], sizes)
 
     def sizes(self, value: Tensor) -> Sizes:
@@ -245,7 +245,7 @@ class BeforeEnd(Padded):
         return Sizes(rows=value.shape[0], width=value.shape[1] - 1)
 
     def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
-        """The positions before the last."""
+        """Source of the positions before the last position."""
         return f"{expression}[:, :-1]"
 
 
@@ -273,7 +273,7 @@ def lengths_of(sizes: Sizes) -> list[int]:
     """The lengths of the responses.
 
     Raises:
-        ValueError: if no argument determines them.
+        ValueError: if no argument determines the lengths.
     """
     if sizes.length is None:
         raise ValueError("lengths of the responses are unknown, expected an argument that determines them")
@@ -285,7 +285,7 @@ def mask_of(sizes: Sizes) -> Tensor:
     """The mask of trained tokens, ``[B, T]``.
 
     Raises:
-        ValueError: if no argument determines it.
+        ValueError: if no argument determines the mask.
     """
     if sizes.mask is None:
         raise ValueError("mask is unknown, expected an argument that determines it")

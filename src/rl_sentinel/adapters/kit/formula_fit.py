@@ -1,4 +1,4 @@
-"""Compare a user's function with its claimed formula, on small batches that distinguish its numbers."""
+"""Compare a user's function with its claimed formula, on small batches on which different numbers matter."""
 
 import math
 
@@ -62,9 +62,11 @@ def unclipped_probes(boundary: Boundary) -> list[Batch]:
 
 
 def distance_to_reading(boundary: Boundary, name: str, value: Tensor, batch: Batch, settings: Settings) -> float:
-    """The largest difference between an output and the nearest reading of the formula, where the formula applies.
+    """The largest difference between an output and the nearest reading of the formula.
 
-    The difference is relative where the number is larger than 1.
+    Only positions at which the formula applies are compared.
+
+    The difference is relative where the expected number is larger than 1.
     """
     readings, where = _readings(boundary, name, batch, settings)
     actual = value.detach().double()[where] if where.dim() else value.detach().double()

@@ -59,7 +59,7 @@ class Arguments:
 class Slot:
     """A parameter, a field of a dataclass, or a key of a dict.
 
-    ``documented`` has its axes from a docstring; ``packed`` means that another parameter has the response lengths.
+    ``documented`` states its axes as in a docstring; ``packed`` is True if another parameter has the response lengths.
     """
 
     name: str
@@ -89,7 +89,10 @@ class Slot:
         return self.dataclass or self.item_class
 
     def supported_axes(self, axes: str, path: str, column: str, *, source: str) -> str:
-        """The axes, if a binding supports them; with lengths, ``[T]`` may mean all tokens, so a trial decides."""
+        """The axes, if a binding supports them; empty if a trial has to decide.
+
+        A trial decides if another parameter has the lengths, because ``[T]`` may then mean the tokens of all responses.
+        """
         return "" if self.packed and axes == "T" else supported(axes, path, column, source=source)
 
 

@@ -17,7 +17,7 @@ from rl_sentinel.core.codec import Codec
 
 
 def with_ids_as_keys(target: Target, boundary: Boundary, arguments: Arguments) -> tuple[Arguments, tuple[str, ...]]:
-    """The arguments, with prompt ids as a list of numbers if the function uses them as keys; and notes.
+    """The arguments and notes; prompt ids become a list of numbers if the function uses them as keys.
 
     Two elements of a tensor are different keys of a dict, even if they are equal: a function that uses them as keys
     treats every response as a separate prompt. This is the case if its result for a tensor of ids equals that for a

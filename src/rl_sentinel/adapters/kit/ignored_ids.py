@@ -64,13 +64,13 @@ class _Body:
         return tree
 
     def ignore_index(self, node: ast.AST) -> list[int]:
-        """The id that a call ignores."""
+        """The id in the argument ``ignore_index`` of a call; empty without this argument."""
         keywords = node.keywords if isinstance(node, ast.Call) else []
         numbers = [self._number(one.value) for one in keywords if one.arg == "ignore_index"]
         return [x for x in numbers if x is not None and x < 0]
 
     def comparisons(self, node: ast.AST) -> Iterator[tuple[str, int]]:
-        """Name of tokens, and the number of at most 0 that an expression compares them with."""
+        """Pairs of a name of tokens and the number, at most 0, with which an expression compares these tokens."""
         match node:
             case ast.Compare(left=left, comparators=[right]):
                 sides = [(left, right), (right, left)]
@@ -98,7 +98,7 @@ class _Body:
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
     def _of(self, node: ast.AST) -> str:
-        """The name of the tokens, if an expression is these tokens, a part of them or a reshape; otherwise empty."""
+        """The name of the tokens that an expression contains whole, in part or reshaped; otherwise empty."""
         match node:
             case ast.Name(id=name):
                 return name if name in self.names else self.variables.get(name, "")

@@ -9,7 +9,7 @@ _MARK = "written by another sample"
 
 
 def changed_by_others(samples: list[Any]) -> list[float]:
-    """For each sample, the number of other samples that it changes with: 0 if it shares no data.
+    """For each sample, how many other samples change it when they are written to; 0 if it shares no data.
 
     The written values are removed again.
     """

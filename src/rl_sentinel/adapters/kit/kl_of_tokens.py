@@ -12,7 +12,7 @@ from rl_sentinel.formulas.kl_tokens import KL
 
 @dataclass(frozen=True, slots=True)
 class KlOfTokens(FormCodec):
-    """An estimate per token, in nats, with its gradient to the policy's log-probs: k1, k2 or k3.
+    """A KL estimate per token (k1, k2 or k3), in nats, with a gradient with respect to the log-probs of the policy.
 
     Source: John Schulman, Approximating KL Divergence (2020).
 
@@ -31,12 +31,12 @@ class KlOfTokens(FormCodec):
 
     @property
     def columns(self) -> frozenset[str]:
-        """The log-probs of the policy and of the reference."""
+        """The columns with the log-probs of the policy and of the reference."""
         return frozenset({"logprob", "ref_logprob"})
 
     @property
     def unreadable(self) -> Mapping[str, str]:
-        """The log-probs of the policy and of the reference."""
+        """The columns of log-probs, with the reason why they cannot be read back."""
         return dict.fromkeys(self.columns, "log-probs cannot be read from a KL")
 
     def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - as the form

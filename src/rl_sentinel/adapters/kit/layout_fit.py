@@ -33,7 +33,7 @@ def layout_of_formula(
     chosen: Boundary,
     literals: Literals,
 ) -> Boundary:
-    """The chosen boundary, or a boundary with other axes if the function computes its formula only with them.
+    """The chosen boundary, or a boundary with other axes if the function computes its formula only with these axes.
 
     Axes that are not stated may be wrong: a sound function of rewards ``[G, K]`` often accepts ``[B]``, too. Only
     advantages are compared in this way: a loss that averages over the wrong axis of ``[B, T]`` is right for ``[N]``.

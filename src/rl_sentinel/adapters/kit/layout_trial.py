@@ -119,10 +119,10 @@ def _overruled(arguments: Arguments, changed: Mapping[str, str]) -> list[str]:
 
 
 def require_documented(arguments: Arguments, changed: Mapping[str, str], does: str) -> None:
-    """Require that axes in a docstring are not changed; ``does`` says what the function does with the changed axes.
+    """Raise an error if a change contradicts axes in a docstring; ``does`` is what the function does with new axes.
 
     Raises:
-        Unbindable: names the first such parameter.
+        Unbindable: names the first parameter whose documented axes are changed.
     """
     for path in _overruled(arguments, changed):
         text = _with_axes(changed[path])
@@ -152,7 +152,10 @@ def _note(path: str, text: str, *, mixed: bool) -> str:
 
 
 def _options(arguments: Arguments, usual: Boundary) -> dict[str, tuple[str, ...]]:
-    """Path -> other bindings of a parameter with open axes; a group statistic without prompt ids needs ``[G, K]``."""
+    """Path -> other bindings to try for a parameter with open axes.
+
+    For a group statistic without prompt ids, ``[G, K]`` is tried first.
+    """
     options = {path: ALTERNATIVES.get(column, ()) for path, column in arguments.open_axes.items()}
     if value_of(usual.claims.scope) == "group" and "group" not in usual.reads:
         options = {path: tuple(sorted(texts, key=lambda t: not t.endswith("[GK]"))) for path, texts in options.items()}
@@ -188,7 +191,10 @@ def changes(arguments: Arguments, usual: Boundary) -> Iterator[dict[str, str]]:
 
 
 def _in_layout(text: str, usual: str, layout: str) -> str:
-    """Combine a change of dtype, or to rewards of tokens, with a layout; any other change replaces the layout."""
+    """A binding in a layout.
+
+    A change of the dtype, or to token rewards, is combined with the layout; any other change replaces the layout.
+    """
     if text == "token_rewards":
         return f"{text}[{layout}]"
     column, _, dtype = text.partition(" ")
@@ -239,12 +245,12 @@ def domain_probe(boundary: Boundary) -> Batch:
 
 
 def _may_be_shifted(target: Target, boundary: Boundary) -> bool:
-    """Whether a function of logits does not match its definition: it may expect tokens shifted by one position."""
+    """Whether a function of logits differs from its definition; it may then expect tokens shifted by one position."""
     return boundary.stage == "batch" and not _matches_definition(target, boundary)
 
 
 def _matches_definition(target: Target, boundary: Boundary) -> bool:
-    """Whether each output equals its definition on a small batch."""
+    """Whether each output has the values of its definition on a small batch."""
     batch, settings = domain_probe(boundary), next(iter(boundary.settings.values()))
     try:
         values = outputs_on(target, boundary, batch)

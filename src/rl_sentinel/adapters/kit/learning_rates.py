@@ -1,4 +1,4 @@
-"""Boundaries of learning rates, where each row of the batch is an update; a double of Megatron's schedule."""
+"""Boundaries of learning rates, where each row of the batch is an update; and a fake of Megatron's schedule."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -35,7 +35,10 @@ KINDS: Mapping[str, tuple[str, Mapping[str, Settings]]] = {
 
 
 def rows_are_updates(inputs: Inputs) -> str:
-    """Require that there are not more rows than updates in the run, because each row is an update."""
+    """The reason why the batch does not fit: it has more rows than the run has updates; empty if it fits.
+
+    Each row is one update.
+    """
     return "" if inputs.batch.rows <= UPDATES else f"more than {UPDATES} updates"
 
 
@@ -49,7 +52,7 @@ def rates_of(optimizer: Any, advance: Callable[[], Any], count: int) -> list[flo
 
 
 class MegatronSchedule:
-    """A double of Megatron's ``OptimizerParamScheduler``; the decay ends at ``lr_decay_steps``, counted from the start.
+    """A fake ``OptimizerParamScheduler`` of Megatron; the decay ends at ``lr_decay_steps``, counted from the start.
 
     Megatron-LM, megatron/core/optimizer_param_scheduler.py, get_lr.
     """

@@ -14,7 +14,7 @@ _FIELD = re.compile(r"\s*(\w+)\s*(?:\([^)]*\))?:(.*)")
 
 
 def quoted_words(text: str) -> tuple[str, ...]:
-    """The words in quotes, in order, each once.
+    """The quoted words of a text, in order and without repetition.
 
     Example:
         >>> from rl_sentinel.adapters.kit.listed_options import quoted_words

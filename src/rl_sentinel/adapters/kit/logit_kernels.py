@@ -41,9 +41,9 @@ def no_compile(*_functions: object, **_options: object) -> Callable[[Any], Any]:
 
 
 class CustomLayer(torch.autograd.Function):
-    """An identity, written as the custom layers of models: it flattens the tokens, and returns a view of its result.
+    """An identity layer that, like custom layers of models, flattens the tokens and returns a view of its result.
 
-    A result that another custom layer computes from such a view does not require a gradient.
+    If another custom layer gets such a view, its result does not require a gradient.
     """
 
     @staticmethod

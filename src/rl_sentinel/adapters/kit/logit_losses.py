@@ -79,7 +79,10 @@ def with_logit_layout(
 
 
 def _others(arguments: Arguments) -> Iterator[Arguments]:
-    """The arguments with the other kind of logits; with those of whole sequences, also with more such columns."""
+    """The arguments with the other kind of logits: of the response, or of whole sequences.
+
+    For whole sequences, further variants have other token columns as whole sequences, too.
+    """
     usual, other = arguments.codecs, change_codecs(arguments.codecs, _exchanged)
     whole, response = (other, usual) if _of_response(usual) else (usual, other)
     changes = (_mask_of_sequence, _mask_and_log_probs_of_sequence, _columns_of_sequence)
@@ -96,7 +99,7 @@ def _of_response(codecs: Mapping[str, Codec]) -> bool:
 
 
 def _exchanged(codec: Codec) -> Codec:
-    """Logits, tokens and masks of whole sequences instead of responses, and the reverse."""
+    """The codec for whole sequences instead of responses, or the reverse, if it holds logits, tokens or masks."""
     if isinstance(codec, PolicyLogits | InputIds | SequenceMask):
         return replace(codec, response_only=not codec.response_only)
     return codec
@@ -107,7 +110,7 @@ def _mask_of_sequence(codec: Codec) -> Codec:
 
 
 def _mask_and_log_probs_of_sequence(codec: Codec) -> Codec:
-    """All columns of tokens as whole sequences, except advantages, which may be one number per response."""
+    """The codec for whole sequences, for all token columns except advantages: these may be one number per response."""
     return codec if isinstance(codec, Column) and codec.name == "advantage" else _columns_of_sequence(codec)
 
 
@@ -130,10 +133,10 @@ def _reads_trained_tokens(target: Target, boundary: Boundary) -> bool:
 
 
 def _require_sequences(arguments: Arguments, right: Arguments) -> None:
-    """Require that names of whole sequences are not used for the tokens of responses.
+    """Raise an error if parameters with names of whole sequences get only the tokens of responses.
 
     Raises:
-        Unbindable: names the logits and these parameters.
+        Unbindable: names the logits and the parameters with such names.
     """
     if _of_response(arguments.codecs) or not _of_response(right.codecs):
         return

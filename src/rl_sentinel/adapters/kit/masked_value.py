@@ -15,7 +15,7 @@ class MaskedValue(Column):
 
 
 def is_zero_off_mask(inputs: Inputs) -> str:
-    """Require that the values of untrained tokens are 0, because the caller sets them to 0."""
+    """The reason why a caller that sets values of untrained tokens to 0 cannot pass the batch; empty if it can."""
     batch = inputs.batch
     return "" if not bool(batch.value[~batch.mask].any()) else "an untrained token has a value other than 0"
 

@@ -23,7 +23,7 @@ _BETAS = ("adam_beta1", "adam_beta2")
 
 
 class Section(dict[str, Any]):
-    """A section of a configuration whose options are items and attributes; options that are not set are absent."""
+    """A section of a configuration; an option can be read as an item or as an attribute, if it is set."""
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a value of the configuration
         """The value of an option.
@@ -39,7 +39,7 @@ class Section(dict[str, Any]):
 def settings_at_megatron(
     convert: Callable[..., Any], names: Mapping[str, str], options: Settings, places: Mapping[str, str]
 ) -> dict[str, float]:
-    """The fields of the configuration that a framework makes for Megatron from its section.
+    """The fields of Megatron's configuration after the framework has converted a section of options.
 
     ``names`` maps each field to the framework's option; the betas share one option.
     """

@@ -16,7 +16,7 @@ from rl_sentinel.core.errors import Unbindable
 def refuse_missing(
     target: Target, boundary: Boundary, parameters: Mapping[str, inspect.Parameter], codecs: Mapping[str, Codec]
 ) -> None:
-    """Require that a function does not fail because of a missing argument that the user can bind.
+    """Raise an error if a function fails because an argument is missing that the user can bind.
 
     Raises:
         Unbindable: names the parameters of unknown name that kept their default of None, or the key of ``**kwargs``.

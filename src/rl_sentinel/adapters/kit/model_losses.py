@@ -23,7 +23,7 @@ LEFT_PADDED = "prompts have padding in front, and the model has other log-probs 
 
 
 def entropy_weights(numbers: Mapping[str, object], kept: Mapping[str, object]) -> dict[str, float]:
-    """Name in the code -> 0, for each nonzero weight of an entropy that the user does not state.
+    """Name in the code -> 0, for each nonzero entropy weight that the user does not state.
 
     Example:
         >>> from rl_sentinel.adapters.kit.model_losses import entropy_weights
@@ -37,7 +37,7 @@ def entropy_weights(numbers: Mapping[str, object], kept: Mapping[str, object]) -
 
 
 def with_entropy_of_model(target: Target, boundary: Boundary) -> Boundary:
-    """The boundary, undecided and without claims if its loss depends on probabilities of tokens not sampled."""
+    """The boundary; undecided and without claims if its loss depends on probabilities of tokens not sampled."""
     if boundary.stage != "policy-loss" or not boundary.modeled:
         return boundary
     try:
@@ -54,9 +54,9 @@ def with_entropy_of_model(target: Target, boundary: Boundary) -> Boundary:
 
 
 def _reads_others(target: Target, boundary: Boundary) -> bool:
-    """Whether the loss changes with the probabilities of other tokens while all advantages are 0.
+    """Whether the loss depends on probabilities of tokens that were not sampled, at advantages of 0.
 
-    A wrong temperature has the same effect, through the log-probs of the sampled tokens. At advantages of 0 it acts
+    A wrong temperature has a similar effect, through the log-probs of the sampled tokens. At advantages of 0 it acts
     only through a KL, so its effect depends on the reference.
     """
     (step,) = boundary.steps
@@ -76,7 +76,7 @@ def _reads_others(target: Target, boundary: Boundary) -> bool:
 
 
 def _uneven(codec: Codec) -> Codec:
-    """The codec of a model, with changed probabilities of tokens not sampled; other codecs are unchanged."""
+    """The codec; for a model, with changed probabilities of the tokens that were not sampled."""
     return replace(codec, uneven=True) if isinstance(codec, PolicyModel) else codec
 
 

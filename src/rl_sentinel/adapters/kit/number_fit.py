@@ -1,4 +1,4 @@
-"""Find numbers of a claimed formula that no name in the code states, by trying the literals of the code."""
+"""Find numbers of a claimed formula that have no known name in the code, by trying the literals of the code."""
 
 import math
 from collections.abc import Mapping
@@ -79,7 +79,7 @@ def _variant(target: Target, boundary: Boundary, literals: Literals) -> Boundary
 
 
 def _without_formula(boundary: Boundary, reason: str) -> Boundary:
-    """The boundary whose formula is not compared."""
+    """The boundary, changed so that its formula is not compared."""
     return replace(boundary, claims=replace(boundary.claims, algorithm=None), undecided=reason)
 
 
@@ -164,7 +164,10 @@ def _with_fixed_length(
 
 
 def _with_other_aggregation(target: Target, boundary: Boundary, literals: Literals) -> dict[str, float] | None:
-    """The numbers with which a loss fits a different aggregation than claimed, so that the aggregation is its fault."""
+    """The numbers with which a loss fits another aggregation than the claimed one; None if no numbers fit.
+
+    If they fit, the wrong aggregation is the fault of the loss.
+    """
     stated = boundary.claims.aggregation
     if stated is None or stated.value == "any" or not (missing := missing_numbers(boundary)):
         return None
@@ -173,7 +176,7 @@ def _with_other_aggregation(target: Target, boundary: Boundary, literals: Litera
 
 
 def _clip_range(missing: list[str], bounds: frozenset[tuple[float, float]]) -> dict[str, float] | None:
-    """The clip range of the only suitable pair of literals, even if the loss does not fit, as it may be wrong."""
+    """The clip range from the only suitable pair of literals; the loss need not fit, because it may be wrong."""
     ranges = list[dict[str, float]]()
     if set(missing) == {"clip_low", "clip_high"}:
         ranges = [{"clip_low": round(1 - a, 12), "clip_high": round(b - 1, 12)} for a, b in bounds if 0 < a < 1 < b < 2]
@@ -183,7 +186,7 @@ def _clip_range(missing: list[str], bounds: frozenset[tuple[float, float]]) -> d
 
 
 def _undiscounted(target: Target, boundary: Boundary) -> bool:
-    """Whether all trained tokens of a row get the same advantage, as without a discount."""
+    """Whether all trained tokens of a row get the same advantage, which means that no discount is used."""
     batch = domain_probe(boundary)
     try:
         values = outputs_on(target, boundary, batch)["advantage"]
@@ -194,7 +197,7 @@ def _undiscounted(target: Target, boundary: Boundary) -> bool:
 
 
 def _normalizing(target: Target, boundary: Boundary, literals: Literals) -> Boundary:
-    """The loss, to be compared with a formula of normalized advantages; undecided if no normalization fits."""
+    """The boundary with the normalization of advantages that fits the loss; undecided if no normalization fits."""
     # A claimed ratio says how the gradient follows the advantages that are passed.
     boundary = replace(boundary, claims=replace(boundary.claims, ratio=None))
     trials = [
@@ -215,7 +218,7 @@ def _normalizing(target: Target, boundary: Boundary, literals: Literals) -> Boun
 
 
 def _why_not_of_formula(boundary: Boundary) -> str:
-    """Why the claimed formula does not fit the inputs of this loss; empty if it can be compared."""
+    """The reason why the claimed formula does not fit the inputs of this loss; empty if it can be compared."""
     algorithm = value_of(boundary.claims.algorithm)
     if algorithm == "clipped value" and "old_value" not in boundary.reads:
         return (
@@ -271,7 +274,7 @@ def _why_wide_range(boundary: Boundary, wide: Mapping[str, float]) -> str:
 
 
 def _note(chosen: Mapping[str, float], boundary: Boundary) -> list[str]:
-    """A note on the numbers that were found, except numbers that change nothing."""
+    """A note on the numbers that were found in the code and differ from the settings; empty without such numbers."""
     known = {n: x for n, x in chosen.items() if boundary.settings["default"].get(n) != x}
     numbers = ", ".join(f'"{name}": {x:g}' for name, x in known.items())
     return [f"numbers of the formula, found in the code: state them with numbers={{{numbers}}}"] if known else []

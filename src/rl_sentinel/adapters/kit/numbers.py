@@ -89,7 +89,7 @@ def numbers_by_name(values: Mapping[str, float], stage: Stage) -> dict[str, Scal
 
 
 def formula_names(role: str) -> tuple[str, ...]:
-    """The names in formulas of a role's number, at any stage."""
+    """The names that the number of this role has in formulas, at any stage."""
     weights = {
         "kl_weight": ("kl_loss_coef", "kl_coef"),
         "entropy_weight": ("entropy_coeff",),

@@ -58,7 +58,9 @@ def named_numbers(
 
 
 def set_numbers(function: Callable[..., Any], passed: Mapping[str, Any], numbers: Mapping[str, float]) -> list[str]:
-    """Set numbers where the code reads them, or an upper clip range next to a lower one; return the changed names.
+    """Set numbers where the code reads them, and return the names of the changed numbers.
+
+    An upper clip range is also set next to a lower clip range that the code reads.
 
     It writes to ``self``, its configurations, globals and closures, so call it in a separate process.
 
@@ -164,7 +166,7 @@ def literals(function: Callable[..., Any], passed: Mapping[str, Any] | None = No
 
 
 def _pairs(function: FunctionType) -> set[tuple[float, float]]:
-    """The pairs of floats that the code loads one after the other."""
+    """The pairs of floats that the code loads directly after each other."""
     steps = [step for code in codes_of(function.__code__) for step in dis.get_instructions(code)]
     pairs = [(a.argval, b.argval) for a, b in pairwise(steps) if a.opname == b.opname == "LOAD_CONST"]
     return {(a, b) for a, b in pairs if isinstance(a, float) and isinstance(b, float)}
@@ -211,7 +213,10 @@ def _all_entries(holder: object) -> Iterator[tuple[str, object]]:
 def _unread_partners(
     objects: list[object], words: frozenset[str], unread: Collection[str]
 ) -> Iterator[tuple[str, object]]:
-    """Numbers that an object holds and the code does not read: with a role in ``unread``, or a partner that is read."""
+    """Numbers that objects hold and the code does not read.
+
+    Their role is in ``unread``, or the code reads the partner number, such as the lower clip range.
+    """
     for name, holder in (one for thing in objects for one in holders_of(thing, words, DEPTH)):
         yield from sorted(_unread_numbers(holder, words, unread).items())
         if name:  # ``high`` of ``config.clip`` is ``clip_high``

@@ -39,7 +39,7 @@ class Observed:
         return Layout(extra=sizes.positions - int((sizes.prompt_length + sizes.length).max()))
 
     def absent(self, boundary: Boundary) -> frozenset[str]:
-        """Columns that the boundary reads but the call does not carry; a law that needs one is not applicable."""
+        """Columns that the boundary reads and the call does not have; laws that need one of them are not applicable."""
         known = set(self.columns) | (set() if self.lengths_assumed else {"length"})
         return boundary.reads - known - ({"mask"} if self.sizes.mask is not None else set())
 
@@ -90,7 +90,7 @@ def observe(step: Step, arguments: Mapping[str, Any]) -> Observed:
 
 
 def _match_arguments(step: Step, arguments: Mapping[str, Any]) -> Iterator[tuple[Codec, Any]]:
-    """Each codec with its passed argument, by name or position; ``Spread`` gets all remaining arguments."""
+    """Each codec with its passed argument, found by name or position; ``Spread`` gets all remaining arguments."""
     by_position = list(arguments.values())
     for name, codec in step.arguments.items():
         if isinstance(codec, Spread):

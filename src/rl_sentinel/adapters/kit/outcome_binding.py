@@ -1,4 +1,4 @@
-"""Decide whether a bound ``token_reward`` includes the outcome: it does if no other argument has the outcome."""
+"""A bound ``token_reward`` includes the outcome if no other argument has the outcome."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,8 @@ def carries_outcome(bind: Mapping[str, Any], names: Iterable[str]) -> bool:
 
     Args:
         bind: bindings by name, as the user states them.
-        names: the names of all parameters or keys; a name without a binding has the column of its name.
+        names: the names of all parameters or keys; the column of a name without a binding is the known column of this
+            name.
     """
     unbound = (name for name in names if bind.get(name, ...) is ...)
     named = any(role_of(name) in ("reward", "token_rewards") for name in unbound)
@@ -23,7 +24,7 @@ def carries_outcome(bind: Mapping[str, Any], names: Iterable[str]) -> bool:
 
 
 def with_outcome(bound: Any) -> Any:  # noqa: ANN401 - any binding, and all bindings in it
-    """The binding with ``token_rewards``, which include the outcome, for ``token_reward``.
+    """The binding, with ``token_reward`` replaced by ``token_rewards``, which include the outcome.
 
     Example:
         >>> from rl_sentinel.adapters.kit.outcome_binding import with_outcome

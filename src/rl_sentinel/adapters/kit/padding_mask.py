@@ -1,4 +1,4 @@
-"""A mask that is True at the padding behind responses, as TRL passes it to its PPO."""
+"""A mask that is True at the padding after responses, as TRL passes it to its PPO."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ from rl_sentinel.core.codec import Inputs, Sizes
 
 @dataclass(frozen=True, slots=True)
 class PaddingMask(ResponseMask):
-    """True behind the last token of a response; it determines the lengths of the responses."""
+    """A mask that is True after the last token of a response; it determines the lengths of the responses."""
 
     dtype: torch.dtype = torch.bool
 

@@ -1,4 +1,4 @@
-"""Pairs of a preferred and another response: rows 2i and 2i + 1 of a batch."""
+"""Pairs of a preferred and a rejected response: rows 2i and 2i + 1 of a batch."""
 
 import torch
 
@@ -7,7 +7,7 @@ from rl_sentinel.core.codec import Inputs
 
 
 def rows_are_pairs(inputs: Inputs) -> str:
-    """Require pairs: an even number of rows in each micro-batch."""
+    """The reason why the rows are not pairs: each micro-batch needs an even number of rows; empty if they are."""
     rows, parts = inputs.batch.rows, 2 * inputs.layout.micro_batches
     return "" if rows and rows % parts == 0 else "the rows of a micro-batch are not pairs of responses"
 
@@ -26,5 +26,5 @@ def trained_rows(batch: Batch) -> Batch:
 
 
 def trained_pairs(batch: Batch) -> Batch:
-    """Make the rows pairs, each row with a trained token."""
+    """Drop an odd last row, and train all tokens of each row that has no trained token."""
     return trained_rows(even_rows(batch))

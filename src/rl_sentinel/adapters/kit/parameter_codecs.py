@@ -92,14 +92,17 @@ def _path(holder: str, name: str) -> str:
 
 
 def _roles(slots: Sequence[Slot], stage: Stage, holder: str) -> dict[str, str]:
-    """The roles of the slots' names; the holder's name may complete that of a key, as in ``reference.logprobs``."""
+    """Name of a slot -> role; the name of the holder may be a part of the name, as in ``reference.logprobs``."""
     names, outer = [slot.name for slot in slots], holder.rpartition(".")[2]
     roles = roles_of(names) | {name: role for name in names if (role := role_inside(outer, name))}
     return roles | ({name: "token" for name in names if name in TOKEN_NAMES} if stage == "batch" else {})
 
 
 def _usual_bindings(slots: Sequence[Slot], roles: Mapping[str, str], arguments: Arguments) -> dict[str, str]:
-    """The bindings of names whose meaning depends on the others: prompt ids; in a loss also logits, tokens and a KL."""
+    """Bindings of names whose meaning depends on the other names.
+
+    These are prompt ids and, in a loss, also logits, tokens and a KL.
+    """
     of_labels = not arguments.of_model and not has_tokens(slot.name for slot in slots)
     labels = {slot.name: "group" for slot in slots if of_labels and slot.name == _PROMPT_LABELS}
     if arguments.stage != "policy-loss":
@@ -144,7 +147,10 @@ def _numbers_to_pass(
 
 
 def _changeable(slots: Sequence[Slot], stated: Collection[str], present: frozenset[str]) -> list[str]:
-    """The parameters whose default may be replaced: they are not stated, and their part of the formula is compared."""
+    """The parameters whose default may be replaced.
+
+    The user does not state them, and the part of the formula in which they occur is compared.
+    """
     roles = {*roles_of([slot.name for slot in slots]).values(), *present}
     parts = {**OPTIONAL_PARTS, **dict.fromkeys(("clip", "clip_low", "clip_high"), "advantage"), "temperature": "logits"}
     open_slots = [slot.name for slot in slots if not {slot.name, *formula_names(role_of(slot.name))} & set(stated)]
@@ -152,7 +158,7 @@ def _changeable(slots: Sequence[Slot], stated: Collection[str], present: frozens
 
 
 def _names_a_number(value: object) -> bool:
-    """Whether a binding is the known name of a number, such as ``clip_range``, as if the parameter had this name."""
+    """Whether a binding is the known name of a number, such as ``clip_range``."""
     return isinstance(value, str) and column_of(value) == value and role_of(value) in (*DISCOUNTS, *NUMBERS)
 
 
@@ -221,7 +227,7 @@ def _discount(slot: Slot, role: str, arguments: Arguments) -> Codec | None:
 
 
 def _column_by_name(slot: Slot, role: str, arguments: Arguments) -> str:
-    """The column, or other word of a binding, that a name stands for; empty if the slot keeps its default."""
+    """The column (or other word of a binding) for the name of a slot; empty if the slot keeps its default."""
     # a kl may be the name of an estimator, a weight, or a switch
     if role == "kl" and isinstance(slot.default, str | int | float):
         return ""
@@ -263,13 +269,13 @@ def _is_array(slot: Slot, role: str) -> bool:
 
 
 def _dataclass_object(kind: type, bind: Mapping[str, Any], path: str, arguments: Arguments) -> Object:
-    """The codec of an object of this dataclass, whose fields have these bindings."""
+    """The codec of an object of this dataclass; ``bind`` has the bindings of its fields."""
     slots = [Slot(name, one.annotation, one.default) for name, one in parameters_of(kind).items()]
     return Object(kind, bind_slots(slots, bind, arguments, path))
 
 
 def _container(bind: Mapping[str, Any], slot: Slot, path: str, arguments: Arguments) -> Codec:
-    """The codec of a dict or of an object whose keys or attributes have these bindings."""
+    """The codec of a dict or an object; ``bind`` has the bindings of its keys or attributes."""
     if slot.dataclass:
         return _dataclass_object(slot.dataclass, bind, path, arguments)
     parts = bind_slots([Slot(key) for key in bind], bind, arguments, path)
@@ -277,7 +283,7 @@ def _container(bind: Mapping[str, Any], slot: Slot, path: str, arguments: Argume
 
 
 def _row_table(bind: Mapping[str, Any], slot: Slot, path: str, arguments: Arguments) -> RowTable:
-    """The codec of a list with one dict or object per response, whose keys or attributes have these bindings."""
+    """The codec of a list with one dict or object per response; ``bind`` has the bindings of its keys or attributes."""
     make: type | str | None
     if slot.item_class:
         parts, make = _dataclass_object(slot.item_class, bind, path, arguments).parts, slot.item_class

@@ -1,4 +1,4 @@
-"""Read from the code of a function how it uses a parameter: as text, flag, integer, or by its number of axes."""
+"""Read from the code of a function how it uses a parameter: as a text, a flag or an integer, or its number of axes."""
 
 import ast
 import dis
@@ -36,7 +36,7 @@ _ANNOTATED: dict[object, Kind] = {
 
 
 def plain_uses(function: Callable[..., Any]) -> dict[str, Use]:
-    """The parameters, and keys and attributes of parameters, that the function's own body uses as plain values.
+    """The parameters that the body of a function uses as plain values; also keys and attributes of parameters.
 
     Returns:
         path, such as ``cfg.kl_type``, -> its use.
@@ -65,7 +65,7 @@ def plain_uses(function: Callable[..., Any]) -> dict[str, Use]:
 
 
 def axes_read(function: Callable[..., Any]) -> list[str]:
-    """The parameters, and keys and attributes of parameters, whose number of axes the function's own body reads.
+    """The parameters whose number of axes the body of a function reads; also keys and attributes of parameters.
 
     Example:
         >>> from rl_sentinel.adapters.kit.parameter_uses import axes_read
@@ -144,7 +144,7 @@ def _uses(node: ast.AST) -> Iterator[tuple[ast.AST, Kind, list[str]]]:
 
 
 def _compared(node: ast.AST) -> tuple[list[ast.AST], list[ast.AST]]:
-    """The expressions that a node compares, looks up in a dict or matches, each with the other operand."""
+    """Two lists: the expressions that a node compares, looks up or matches, and the other operands."""
     match node:
         case ast.Compare(left=left, comparators=others):
             return [left, *others], [left, *others]
@@ -156,7 +156,7 @@ def _compared(node: ast.AST) -> tuple[list[ast.AST], list[ast.AST]]:
 
 
 def _texts(node: ast.AST) -> list[str]:
-    """The literal texts of a literal, or of a tuple, list or set of them."""
+    """The texts in a literal, or in a tuple, list or set of literals."""
     parts = node.elts if isinstance(node, ast.Tuple | ast.List | ast.Set) else [node]
     return [part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)]
 

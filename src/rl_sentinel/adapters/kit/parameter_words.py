@@ -8,7 +8,10 @@ from functools import cache
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The names of a role: a word of ``heads``, a word of ``marks`` if it has marks, and any words of ``beside``."""
+    """The words in the names of a role.
+
+    A name has a word of ``heads``, a word of ``marks`` (unless this is empty), and any words of ``beside``.
+    """
 
     role: str
     heads: frozenset[str]
@@ -16,7 +19,7 @@ class Words:
     marks: frozenset[str] = frozenset()
 
     def make(self, words: frozenset[str]) -> bool:
-        """Whether a name with these words has this role."""
+        """Whether a name that consists of these words has this role."""
         if not words & self.heads or (self.marks and not words & self.marks):
             return False
         return words <= self.heads | self.beside | self.marks

@@ -1,4 +1,4 @@
-"""A column of tokens as one number per response: ``[B]``, ``[B, 1]``, ``[G, K]``, ``[K]``, or a list."""
+"""Codecs of a token column as one number per response: ``[B]``, ``[B, 1]``, ``[G, K]``, ``[K]``, or a list."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class PerResponse(OneColumn):
 
     @property
     def shapes(self) -> frozenset[str]:
-        """The prompt of each row, for the layout ``[G, K]``."""
+        """The column ``group``, which determines the shape in the layout ``[G, K]``."""
         return frozenset({"group"}) if self.grouped else frozenset()
 
     def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - a tensor or a list
@@ -57,7 +57,7 @@ class PerResponse(OneColumn):
 
 @dataclass(frozen=True, slots=True)
 class PerResponseOfPrompt(PerResponse):
-    """``[K]``, or a list: a :class:`PerResponse` for a function that is called once per prompt."""
+    """A :class:`PerResponse` for a function that is called once per prompt: ``[K]``, or a list."""
 
     @property
     def form(self) -> OnePrompt:

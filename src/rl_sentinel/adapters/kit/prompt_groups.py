@@ -1,4 +1,4 @@
-"""How a user's function finds the responses of a prompt, and conditions on batches that follow from it."""
+"""Conditions on batches that depend on how a user's function finds the responses of a prompt."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +19,10 @@ from rl_sentinel.core.codec import Codec, Inputs
 
 
 def prompts_have_siblings(inputs: Inputs) -> str:
-    """Require two or more responses of every prompt, because a trainer that groups by position samples several."""
+    """The reason why a trainer could not sample the batch: a prompt has only one response; empty if it could.
+
+    A trainer that groups by position samples several responses per prompt.
+    """
     return "" if min(group_sizes(inputs), default=2) > 1 else "a prompt has only one response"
 
 
@@ -31,7 +34,7 @@ BY_POSITION = (*BY_PROMPT, groups_are_equal)
 
 
 def strided_prompts_have_siblings(inputs: Inputs) -> str:
-    """Require more rows than prompts."""
+    """The reason why the groups are too small: the batch has as many prompts as rows; empty if it has more rows."""
     return "" if inputs.batch.rows > len(_by_prompt(inputs.batch)) else "a prompt has only one response"
 
 
@@ -40,12 +43,12 @@ BY_STRIDE = (prompts_repeat_in_order, strided_prompts_have_siblings)
 
 
 def is_one_prompt(inputs: Inputs) -> str:
-    """Require that all responses belong to one prompt, for functions that are called once per prompt."""
+    """The reason why a batch does not fit a function that is called once per prompt; empty if it has one prompt."""
     return "" if len(group_sizes(inputs)) <= 1 else "the batch has several prompts"
 
 
 def one_prompt(batch: Batch) -> Batch:
-    """Give all rows to one prompt; unchanged if they already belong to one."""
+    """Give all rows the same prompt; the batch is unchanged if it has only one prompt."""
     return with_columns(batch, group=torch.zeros_like(batch.group)) if len(set(batch.group.tolist())) > 1 else batch
 
 
@@ -55,18 +58,18 @@ BY_ONE_PROMPT = (is_one_prompt, prompts_have_siblings)
 
 @dataclass(frozen=True, slots=True)
 class GroupsOf:
-    """Require that every prompt has ``size`` responses."""
+    """A precondition: every prompt has ``size`` responses."""
 
     size: int
 
     def __call__(self, inputs: Inputs) -> str:
-        """Why the batch has other groups, or an empty string."""
+        """The reason why the batch does not fit: a prompt has another number of responses; empty if it fits."""
         sizes = {len(members) for members in _by_prompt(inputs.batch)}
         return "" if sizes <= {self.size} else f"a prompt does not have {self.size} responses"
 
 
 def adjacent_groups(batch: Batch) -> Batch:
-    """Sort the rows by prompt, without prompts of one response; unchanged if already sorted."""
+    """Sort the rows by prompt, and drop prompts with one response; a batch that meets both is unchanged."""
     inputs = Inputs(batch)
     if not any(violated(inputs) for violated in BY_PROMPT):
         return batch
@@ -74,7 +77,7 @@ def adjacent_groups(batch: Batch) -> Batch:
 
 
 def equal_groups(batch: Batch) -> Batch:
-    """Sort the rows by prompt and cut all prompts to the same number of rows; unchanged if they already are."""
+    """Sort the rows by prompt, and cut all prompts to the same number of rows; such a batch is unchanged."""
     inputs = Inputs(batch)
     if not prompts_are_contiguous(inputs) and not groups_are_equal(inputs):
         return batch
@@ -82,20 +85,23 @@ def equal_groups(batch: Batch) -> Batch:
 
 
 def strided_groups(batch: Batch) -> Batch:
-    """Cut all prompts to the same number of rows, and repeat them in one order; unchanged if they already are."""
+    """Cut all prompts to the same number of rows, and let row ``i`` belong to prompt ``i % G``.
+
+    A batch that already has this form is unchanged.
+    """
     if not any(violated(Inputs(batch)) for violated in BY_STRIDE):
         return batch
     return take_rows(batch, torch.tensor([row for turn in zip(*_cut(batch), strict=True) for row in turn]))
 
 
 def _cut(batch: Batch) -> list[list[int]]:
-    """The rows of each prompt with several rows, or of every prompt if no prompt has several, cut to one number."""
+    """Like :func:`_with_siblings`, but with the same number of rows for each prompt."""
     prompts = _with_siblings(batch)
     return [members[: min(map(len, prompts))] for members in prompts]
 
 
 def _by_prompt(batch: Batch) -> list[list[int]]:
-    """The rows of each prompt, in the order in which the prompts begin."""
+    """The rows of each prompt; prompts are in the order of their first rows."""
     rows: dict[int, list[int]] = {}
     for row, label in enumerate(batch.group.tolist()):
         rows.setdefault(label, []).append(row)
@@ -164,9 +170,9 @@ def fixed_groups(boundary: Boundary) -> FixedGroups | None:
 
 
 def with_strided_groups(boundary: Boundary) -> Boundary | None:
-    """The boundary with responses of a prompt that are as many rows apart as there are prompts.
+    """The boundary for batches in which responses of a prompt are G rows apart, where G is the number of prompts.
 
-    None if it does not group adjacent responses by their number.
+    None if the function does not group adjacent responses by their number.
     """
     parts = boundary.domain.parts if isinstance(boundary.domain, Domains) else ()
     strided = tuple(_strided(part) for part in parts)
@@ -177,7 +183,7 @@ def with_strided_groups(boundary: Boundary) -> Boundary | None:
 
 
 def _strided(domain: Callable[[Batch], Batch]) -> Callable[[Batch], Batch]:
-    """The domain with strided responses of a prompt, for a domain with adjacent ones; other domains are unchanged."""
+    """The domain; if it makes the responses of a prompt adjacent, the domain that makes them strided instead."""
     if isinstance(domain, FixedGroups):
         return FixedGroups(domain.size, strided=True)
     return strided_groups if domain is equal_groups else domain

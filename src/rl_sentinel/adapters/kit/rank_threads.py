@@ -53,7 +53,7 @@ class Rank(threading.Thread):
         self.error: BaseException | None = None
 
     def run(self) -> None:
-        """Run the work; an error releases the ranks that wait."""
+        """Run the work; after an error, stop the ranks that wait for this rank."""
         try:
             with self.world.turn, torch.set_grad_enabled(self.differentiates):
                 self.result = self.work(self.number)

@@ -13,7 +13,7 @@ DEPTH = 3
 
 
 def owner_of(function: Callable[..., Any]) -> object:
-    """The object whose method the function is, or which is called itself; None for a plain function.
+    """The object of a method, or the callable object itself; None for a plain function.
 
     An async method is called through a synchronous function that wraps it.
     """
@@ -40,7 +40,7 @@ def words_of(code: CodeType) -> frozenset[str]:
 
 
 def read_functions(plain: Callable[..., Any], owner: object) -> Iterator[FunctionType]:
-    """The function, and the functions and methods that it names, directly or through another one of these."""
+    """The function, and the functions and methods that its code names, directly or through another function."""
     waiting: list[object] = [plain]
     known = set[int]()
     while waiting:
@@ -57,7 +57,7 @@ def read_functions(plain: Callable[..., Any], owner: object) -> Iterator[Functio
 
 
 def values_of(thing: object, words: frozenset[str], depth: int) -> Iterator[tuple[str, object]]:
-    """The values of attributes or keys that the code names, in an object and in the objects inside it.
+    """The attributes or keys that the code names, with their values, in an object and in the objects inside it.
 
     A value in an inner object has two names: ``low`` and ``clip_low`` for ``config.clip.low``.
     """
@@ -69,7 +69,7 @@ def values_of(thing: object, words: frozenset[str], depth: int) -> Iterator[tupl
 
 
 def holders_of(thing: object, words: frozenset[str], depth: int, name: str = "") -> Iterator[tuple[str, object]]:
-    """The object, and the objects in those of its attributes or keys that the code names, each with its name."""
+    """The object, and the objects in its attributes or keys that the code names; each object with its name."""
     yield name, thing
     for inner, value in entries_of(thing, words) if depth > 1 else ():
         if not _has_no_settings(value):
@@ -83,7 +83,7 @@ def _has_no_settings(value: object) -> bool:
 
 
 def _is_namespace(value: object, module: str) -> bool:
-    """Whether an object is a class of this module, whose attributes may be settings: ``class args: clip = 0.2``."""
+    """Whether an object is a class of this module; its attributes may be settings, as in ``class args: clip = 0.2``."""
     return isinstance(value, type) and value.__module__ == module and not issubclass(value, nn.Module)
 
 

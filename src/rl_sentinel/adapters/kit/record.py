@@ -1,4 +1,4 @@
-"""A double of a pydantic model class: it stores its fields without validation."""
+"""A fake pydantic model class, which stores its fields without validation."""
 
 import copy
 from collections.abc import Callable
@@ -12,7 +12,7 @@ class _Default:
 
 
 def field(default: Any = None, *, default_factory: Callable[[], Any] | None = None, **_checks: object) -> Any:  # noqa: ANN401
-    """A double of ``pydantic.Field``: store the default or the default factory, and ignore all other keywords."""
+    """A fake ``pydantic.Field``: store the default or the default factory, and ignore all other keywords."""
     return _Default(default_factory or (lambda: copy.copy(default)))
 
 
@@ -52,7 +52,7 @@ class Record:
         return type(self)(**vars(self) | (update or {}))
 
     def model_dump(self) -> dict[str, Any]:
-        """The fields by name, with nested records as dicts, and the constants of the class that are fields."""
+        """The fields by name, including class constants that are fields; nested records become dicts."""
         names = [name for kind in reversed(type(self).__mro__) for name in vars(kind).get("__annotations__", {})]
         return {name: _plain(getattr(self, name)) for name in dict.fromkeys([*names, *vars(self)])}
 

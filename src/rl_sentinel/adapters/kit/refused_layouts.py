@@ -1,4 +1,4 @@
-"""Refuse layouts that no binding supports, such as one trajectory, or one number per response for tokens."""
+"""Refuse layouts that no binding supports, such as a single trajectory."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -72,7 +72,7 @@ def supported(axes: str, path: str, column: str, *, source: str) -> str:
 def flat_columns(codecs: Mapping[str, Codec], stage: Stage) -> dict[str, str]:
     """Bindings as ``[N]`` for the columns of a loss that are all stated as ``[B]``: a flat mini-batch of tokens.
 
-    Empty if a column has another layout, or another argument distinguishes responses.
+    Empty if a column has another layout, or if another argument separates the responses.
 
     Example:
         >>> from rl_sentinel.adapters.kit.bind_text import codec_of
@@ -95,12 +95,12 @@ _REWARDS = frozenset({"reward", "token_reward", "reward_parts"})
 
 
 def refuse_one_per_response(codecs: Mapping[str, Codec], stage: Stage, claims: Claims) -> None:
-    """Require more than one number per response for the columns of tokens.
+    """Raise an error if a column of tokens is passed as one number per response.
 
     A baseline from the critic may be one number per response, unless credit runs over time.
 
     Raises:
-        Unbindable: names the first such parameter.
+        Unbindable: names the first parameter with one number per response.
     """
     temporal = value_of(claims.algorithm) in TEMPORAL or value_of(claims.credit) == "temporal"
     parts = dict(codec_paths(codecs))
@@ -128,7 +128,7 @@ def refuse_one_per_response(codecs: Mapping[str, Codec], stage: Stage, claims: C
 
 
 def refuse_shared_columns(codecs: Mapping[str, Codec], bind: Mapping[str, Any]) -> None:
-    """Require that no two arguments get the same column of tokens by their names alone, because one name is wrong.
+    """Raise an error if two arguments get the same token column only because of their names: one name is wrong.
 
     Raises:
         Unbindable: names the arguments.
@@ -153,7 +153,7 @@ def refuse_shared_columns(codecs: Mapping[str, Codec], bind: Mapping[str, Any]) 
 
 
 def refuse_without_reward(codecs: Mapping[str, Codec], stage: Stage, claims: Claims) -> None:
-    """Require that a function reads a reward if it claims an algorithm of advantages.
+    """Raise an error if a function claims an algorithm of advantages and reads no reward.
 
     Raises:
         Unbindable: proposes the argument that may be a reward.

@@ -12,7 +12,7 @@ from rl_sentinel.core.codec import Form, Sizes
 
 @dataclass(frozen=True, slots=True)
 class RowWise(Form):
-    """``[B, T]`` in another form, or ``[B, 1]``: one number for all tokens of a row."""
+    """A result ``[B, T]``, which is read in another form, or ``[B, 1]``: one number for all tokens of a row."""
 
     form: Form
 
@@ -24,7 +24,7 @@ class RowWise(Form):
         return torch.where(valid, value, torch.zeros((), dtype=value.dtype, device=value.device))
 
     def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002 - [B, 1] is shown as it is
-        """The expression itself."""
+        """The expression of the value, unchanged."""
         return expression
 
 
@@ -40,14 +40,14 @@ class AsReturned(Form):
 
 @dataclass(frozen=True, slots=True)
 class Accepted(Form):
-    """1 if a call returned at all, e.g. the constructor of a configuration that accepts its settings."""
+    """The number 1 if a call returned, e.g. the constructor of a configuration accepted its settings."""
 
     def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401, ARG002 - any result
         """The number 1."""
         return torch.tensor(1.0)
 
     def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
-        """The number 1, after the call."""
+        """Source of the number 1, which runs only if the call returned."""
         return "torch.tensor(1.0)"
 
 
@@ -63,17 +63,17 @@ class KeptMask(Form):
         return self.form.needs | {"mask"}
 
     def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401 - as the form
-        """1 where kept or untrained."""
+        """The mask: 1 at kept and at untrained tokens, else 0."""
         return ((self.form.read(value, sizes) > 0) | ~mask_of(sizes)).float()
 
     def source(self, expression: str, sizes: Sizes) -> str:
-        """Source of a mask that is 1 where kept."""
+        """Source of a mask that is 1 at kept tokens."""
         return f"({self.form.source(expression, sizes)} > 0).float()"
 
 
 @dataclass(frozen=True, slots=True)
 class RequiresGrad(Form):
-    """1 if a tensor requires a gradient, else 0."""
+    """The number 1 if a tensor requires a gradient, else 0."""
 
     def read(self, value: Tensor, sizes: Sizes) -> Tensor:  # noqa: ARG002
         """The number 1 or 0."""
@@ -86,7 +86,10 @@ class RequiresGrad(Form):
 
 @dataclass(frozen=True, slots=True)
 class OffMask(Form):
-    """Another form, with ``value`` at untrained tokens, where a decision has no effect."""
+    """A form that reads a result in another form and puts ``value`` at untrained tokens.
+
+    A decision has no effect at these tokens.
+    """
 
     form: Form
     value: float
@@ -97,7 +100,7 @@ class OffMask(Form):
         return frozenset({"mask"})
 
     def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401 - as the form
-        """The tensor with ``value`` off the mask."""
+        """The tensor with ``value`` at untrained tokens."""
         tensor = self.form.read(value, sizes)
         return torch.where(mask_of(sizes), tensor, torch.full_like(tensor, self.value))
 
@@ -130,7 +133,7 @@ class OrZero(Number):
 
 @dataclass(frozen=True, slots=True, init=False)
 class FirstOf(Number):
-    """The first number in a dict of metrics whose name has one of these endings."""
+    """The first number in a dict of metrics whose name ends with one of the given endings."""
 
     endings: tuple[str, ...]
 

@@ -23,7 +23,7 @@ OfItem = Callable[[int | str], Boundary]
 def with_result_item(
     target: Target, first: Boundary, of_item: OfItem, items: Collection[int | str], word: str
 ) -> Boundary:
-    """The boundary, which reads another item of the result if the first item is not the output.
+    """The boundary, changed to read another item of the result if the first item is not the output.
 
     Args:
         target: where the function is looked up.
@@ -56,10 +56,13 @@ def with_result_item(
 def _of_named_item(
     target: Target, first: Boundary, of_item: OfItem, items: Collection[int | str], word: str
 ) -> Boundary:
-    """The boundary of the only key that names the output, else of an item that fits, else of a position in its shape.
+    """The boundary that reads the item which is the output, or the first boundary if no item is.
+
+    Candidates are the keys with the word of the output, or else all other items. An item that fits the formula is
+    chosen first, then a key with the word, then an item with the shape of the output.
 
     Raises:
-        Unbindable: if several items have such a name, and no item is a total.
+        Unbindable: if several keys have the word, and not exactly one of them is a total.
     """
     keys = [x for x in items if isinstance(x, str) and word in x.rpartition(".")[2].lower()]
     named = [x for x in keys if "total" in x.lower()] or keys
@@ -82,7 +85,7 @@ def _with_note(boundary: Boundary, item: int | str, word: str) -> Boundary:
 
 
 def _is_no_output(target: Target, boundary: Boundary) -> bool:
-    """Whether an item cannot be the output: a loss without gradient, an input, or equal for all responses."""
+    """Whether an item cannot be the output: a loss without a gradient, an input, or one value for all responses."""
     batch = lazily(domain_probe(boundary), torch.clone)
     leaves = [name for name in boundary.reads if COLUMNS[name]["role"] == "signal"]
     for name in leaves:
@@ -103,14 +106,17 @@ def _is_input(value: Tensor, batch: Batch, boundary: Boundary) -> bool:
 
 
 def _is_equal_for_siblings(value: Tensor, batch: Batch) -> bool:
-    """Whether all trained tokens of a prompt's responses have the same number, like a mean or a deviation."""
+    """Whether all trained tokens of a prompt have the same number, as for a group mean or deviation."""
     group = batch.group.unsqueeze(1).expand_as(batch.mask)[batch.mask]
     trained = value[batch.mask]
     return all(bool((trained[group == g] == trained[group == g][0]).all()) for g in set(group.tolist()))
 
 
 def with_time_first(target: Target, boundary: Boundary) -> Boundary:
-    """The boundary, which reads ``[T, B]`` if the function returns this layout for arguments that ``bind`` computes."""
+    """The boundary, changed to read ``[T, B]`` if the function returns this layout.
+
+    This matters if a function in ``bind`` computes an argument.
+    """
     (output,) = boundary.outputs.values()
     if output.axes != "B T" or accepts(target, boundary):
         return boundary
@@ -119,16 +125,17 @@ def with_time_first(target: Target, boundary: Boundary) -> Boundary:
 
 
 def without_lists(target: Target, boundary: Boundary) -> Boundary:
-    """The boundary; it reads every tuple as a tuple of outputs if the function returns such a tuple.
+    """The boundary, changed to read every tuple as a tuple of outputs if the function returns such a tuple.
 
-    The lengths of the probe distinguish it from a list of responses; the lengths of a small case may not.
+    The lengths in the probe batch distinguish a tuple of outputs from a list of responses; lengths of a small case may
+    not.
     """
     usual = _with_form(boundary, lists=False)
     return usual if accepts(target, usual) else boundary
 
 
 def _with_form(boundary: Boundary, **changed: Any) -> Boundary:  # noqa: ANN401 - a field of the form
-    """The boundary, whose output is read in another form."""
+    """The boundary with a changed form of its output."""
     ((name, output),) = boundary.outputs.items()
     if not isinstance(output.form, NamedOutput):
         return boundary

@@ -22,7 +22,7 @@ _RETURNS = frozenset({"ret", "rets", "return_", "returns_"})
 def returned_names(function: Callable[..., Any]) -> Mapping[str, int]:
     """The position of the advantage and of the returns in the tuple or dict that a function returns, by role.
 
-    It is empty if the code does not show them. An unnamed item that adds to the advantage, such as ``adv + values``,
+    It is empty if the code does not show the positions. An unnamed sum with the advantage, such as ``adv + values``,
     counts as the returns. If one of two items is the returns, the other is the advantage.
 
     Example:
@@ -37,9 +37,9 @@ def returned_names(function: Callable[..., Any]) -> Mapping[str, int]:
 
 
 def returned_items(function: Callable[..., Any]) -> list[int | str]:
-    """The positions of the tuple, or the keys of the dict, that a function returns; empty if the code shows neither.
+    """The positions in the tuple, or the keys of the dict, that a function returns; empty if the code shows neither.
 
-    A key of a dict in a dict is ``outer.inner``.
+    A key of a nested dict is returned as ``outer.inner``.
 
     Example:
         >>> from rl_sentinel.adapters.kit.returned_names import returned_items
@@ -93,7 +93,7 @@ def _own_nodes(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 def _returned(tree: ast.Module) -> Iterator[list[tuple[str, ast.expr]]]:
-    """The items of each tuple or dict that the outer function returns, with the key of an item of a dict."""
+    """The items of each tuple or dict that the outer function returns; each item of a dict with its key."""
     for node in _own_nodes(tree):
         value = node.value if isinstance(node, ast.Return) else None
         if isinstance(value, ast.Tuple | ast.List):
@@ -106,7 +106,10 @@ def _returned(tree: ast.Module) -> Iterator[list[tuple[str, ast.expr]]]:
 
 
 def _sums(tree: ast.Module) -> dict[str, ast.expr]:
-    """Variable without a role -> the sum that it is set to, as in ``R = adv + values``; not if it is set twice."""
+    """Variable without a role -> the sum that is assigned to it, as in ``R = adv + values``.
+
+    Variables with several assignments are left out.
+    """
     assigned: dict[str, list[ast.expr]] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
@@ -123,7 +126,7 @@ _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def _roles(items: list[tuple[str, ast.expr]]) -> dict[str, int]:
-    """The positions of the advantage and of the returns; empty if one of them is not clear."""
+    """The positions of the advantage and of the returns; empty if the position of one of them is not clear."""
     named = [_role(key) or _role_of_value(value) for key, value in items]
     if len(items) == 2:
         named = _roles_of_pair(named, [value for _, value in items])
@@ -148,7 +151,7 @@ def _roles_of_pair(named: list[str], values: list[ast.expr]) -> list[str]:
 
 
 def _role_of_value(value: ast.expr) -> str:
-    """The role of the only known name or key in an expression; the returns, for a sum with the advantage."""
+    """The role of an expression: of its only known name or key; a sum with the advantage has the role ``returns``."""
     roles = {_role(name) for name in _names(value)} & {"advantage", "returns"}
     if _is_sum(value) and "advantage" in roles:
         return "returns"
@@ -175,14 +178,16 @@ def _role(name: str) -> str:
 
 
 def with_item(boundary: Boundary, item: int | str | None) -> Boundary:
-    """The boundary, whose output is read from an item of the result; unchanged if ``item`` is None."""
+    """The boundary, changed to read its output from an item of the result; unchanged if ``item`` is None."""
     if item is None:
         return boundary
     return replace(boundary, outputs={name: _at(output, item) for name, output in boundary.outputs.items()})
 
 
 def with_returns(target: Target, boundary: Boundary, places: Mapping[str, int]) -> Boundary:
-    """The boundary with the returns as a second output, if the code or the result names them and they are defined.
+    """The boundary, with the returns as a second output if the code or the result names them.
+
+    The returns must also have a definition.
 
     A second result without a name gets a note, because it is not compared.
     """

@@ -24,7 +24,7 @@ def _outcomes(batch: Batch) -> Tensor:
 
 
 def _split(whole: Tensor, length: Tensor, outcome: Tensor | None = None) -> Mapping[str, Tensor]:
-    """Split the sum into outcome and token rewards; the reward of the last token is the outcome if that is unknown."""
+    """Split the sum into outcome and token rewards; if the outcome is unknown, the reward of the last token is used."""
     last = _last(length, whole.shape[1])
     if outcome is not None:
         return {"reward": outcome, "token_reward": torch.where(last, whole - outcome.unsqueeze(1), whole)}
@@ -44,7 +44,7 @@ class TokenRewards(FormCodec):
 
     @property
     def columns(self) -> frozenset[str]:
-        """The outcome and the token rewards."""
+        """The columns of the outcome and of the token rewards."""
         return frozenset({"reward", "token_reward"})
 
     @property
@@ -64,7 +64,7 @@ class TokenRewards(FormCodec):
         return _split(self.form.read(value, sizes), sizes.length, sizes.outcome)
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """The columns after a round trip: the reward of the last token is the outcome."""
+        """The columns after a round trip: the outcome is the whole reward of the last token."""
         return _split(self.form.canonical(self._rewards(batch), batch), batch.length)
 
     def _rewards(self, batch: Batch) -> Tensor:
@@ -73,11 +73,11 @@ class TokenRewards(FormCodec):
 
 @dataclass(frozen=True, slots=True)
 class PerRowOutcome(TokenRewards):
-    """The outcome at the last response token, without token rewards; in a layout of ``[B, T]``."""
+    """A column ``[B, T]`` with the outcome at the last response token, and without token rewards."""
 
     @property
     def columns(self) -> frozenset[str]:
-        """The outcome."""
+        """The column of the outcome."""
         return frozenset({"reward"})
 
     def sizes(self, value: Tensor) -> Sizes:
@@ -105,7 +105,7 @@ class Part(Codec):
 
     @property
     def columns(self) -> frozenset[str]:
-        """All parts of the reward."""
+        """The column with all parts of the reward."""
         return frozenset({"reward_parts"})
 
     def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - a numpy array
@@ -117,11 +117,11 @@ class Part(Codec):
         return Sizes(rows=len(value))
 
     def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401, ARG002 - a numpy array
-        """This part, with NaN for all other parts, which other arguments carry."""
+        """This part of the reward; the other parts are NaN, because other arguments have them."""
         parts = torch.full((len(value), self.count), torch.nan)
         parts[:, self.number] = torch.as_tensor(value)
         return {"reward_parts": parts}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """This part, with NaN for all other parts."""
+        """This part of the reward; the other parts are NaN."""
         return self.take(batch.reward_parts[:, self.number], Sizes())

@@ -34,7 +34,9 @@ def _named(name: str) -> str:
 
 
 def role_inside(outer: str, name: str) -> str:
-    """The role of a key's name with the name of its dict in front; empty if unknown, or if the dict is a batch.
+    """The role of a key, by the name of its dict and its name together, such as ``reference_logprobs``.
+
+    Empty if the combined name is unknown, or if the dict is a batch.
 
     Example:
         >>> from rl_sentinel.adapters.kit.roles import role_inside
@@ -62,12 +64,12 @@ def roles_of(names: Iterable[str]) -> dict[str, str]:
 
 
 def similar_names(name: str) -> list[str]:
-    """The three known names that are most similar to this one."""
+    """The three known names that are most similar to a name."""
     return get_close_matches(name, _ROLE, n=3, cutoff=0.0)
 
 
 def by_role(function: Callable[..., Any], codecs: Mapping[str, Codec]) -> dict[str, Codec]:
-    """Parameter -> codec of its role; parameters without a codec keep their defaults."""
+    """Parameter -> the codec of its role; parameters whose role has no codec are left out, and keep their defaults."""
     return {name: codecs[role] for name in parameters_of(function) if (role := _named(name)) in codecs}
 
 

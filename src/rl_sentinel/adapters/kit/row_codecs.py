@@ -26,14 +26,14 @@ class Cell(OneColumn):
         return column[0].item()
 
     def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401, ARG002 - a number
-        """A column of one row."""
+        """The column with this row only."""
         dtype = {"float": torch.float32, "int": torch.int64, "bool": torch.bool}[self.kind]
         return {self.name: torch.tensor([value], dtype=dtype)}
 
 
 @dataclass(frozen=True, slots=True)
 class HasLabel(OneColumn):
-    """Whether a label has this value, as a bool per sample; other values cannot be read back."""
+    """A bool per sample: whether a label has this value; other values of the label cannot be read back."""
 
     name: str
     value: int
@@ -48,7 +48,7 @@ class HasLabel(OneColumn):
         return {self.name: torch.tensor([self.value if value else 0])}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """The value, or 0."""
+        """The label where it has this value, else 0."""
         column: Tensor = getattr(batch, self.name)
         return {self.name: torch.where(column == self.value, self.value, 0)}
 
@@ -59,7 +59,7 @@ class RowLength(Codec):
 
     @property
     def shapes(self) -> frozenset[str]:
-        """The length."""
+        """The column of response lengths, which determines the number."""
         return frozenset({"length"})
 
     def put(self, inputs: Inputs) -> int:
@@ -77,7 +77,7 @@ class RowPrompt(Codec):
 
     @property
     def shapes(self) -> frozenset[str]:
-        """The length of the prompt."""
+        """The column of prompt lengths, which determines the shape."""
         return frozenset({"prompt_length"})
 
     def put(self, inputs: Inputs) -> list[int]:
@@ -106,7 +106,7 @@ class RowTokens(OneColumn):
         return Sizes(length=torch.tensor([len(value)], dtype=torch.int64))
 
     def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401 - a list of numbers
-        """A column of one row, padded with 0."""
+        """The column with this row only, padded with 0."""
         role = COLUMNS[self.name]["role"]
         dtype = {"signal": torch.float32, "label": torch.int64, "mask": torch.bool}[role]
         row = torch.zeros(1, sizes.width or len(value), dtype=dtype)
@@ -124,7 +124,7 @@ class RowSequence(RowTokens):
 
     @property
     def shapes(self) -> frozenset[str]:
-        """The length of the prompt."""
+        """The column of prompt lengths, which determines the shape."""
         return frozenset({"prompt_length"})
 
     def put(self, inputs: Inputs) -> list[Any]:

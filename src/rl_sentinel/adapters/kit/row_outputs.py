@@ -21,7 +21,7 @@ _LISTS: Mapping[str, tuple[str, Form]] = {
 
 
 def row_outputs(use: Use, *columns: str) -> dict[str, Output]:
-    """One output per column, of the dict of lists at ``use``, with the keys in :data:`_LISTS`."""
+    """One output per column, read from the dict of lists at ``use``; :data:`_LISTS` has the keys of the lists."""
     return {
         name: Output(COLUMNS[name]["axes"], COLUMNS[name]["unit"], name, at=use[key], form=form)
         for name, (key, form) in _LISTS.items()

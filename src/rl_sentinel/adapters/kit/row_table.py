@@ -1,4 +1,4 @@
-"""A batch as a list with one dict, namespace or object per response."""
+"""Codec of a batch as a list with one dict, namespace or object per response."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -33,7 +33,7 @@ class RowTable(Container):
         """The items.
 
         Raises:
-            Unbindable: if a part has a layout that does not consist of responses.
+            Unbindable: if the layout of a part is not one value or sequence per response.
         """
         columns = {name: self._column(name, part, inputs) for name, part in self.parts.items()}
         rows = [{name: column[row] for name, column in columns.items()} for row in range(inputs.batch.rows)]
@@ -58,7 +58,7 @@ class RowTable(Container):
 
 
 def listed(codec: Codec) -> Codec:
-    """The codec of a column as a list with one value per response; codecs of other layouts unchanged.
+    """The codec of a column, changed to a list with one value per response; codecs of other layouts are unchanged.
 
     Example:
         >>> from rl_sentinel.adapters.kit.row_table import listed

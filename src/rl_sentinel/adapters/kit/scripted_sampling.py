@@ -1,4 +1,4 @@
-"""A scripted inference server: it samples known responses, and stops a request where the weights change."""
+"""A fake inference server: it samples known responses, and stops a request at the token where the weights change."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,10 @@ WRONG = -1
 
 
 class Sampled(NamedTuple):
-    """The reply to one request; ``reason`` is ``stop``, ``length`` or ``abort``; ``version`` sampled the last token."""
+    """The reply to one request.
+
+    ``reason`` is ``stop``, ``length`` or ``abort``; ``version`` is the weight version that sampled the last token.
+    """
 
     tokens: list[int]
     logprobs: list[float]
@@ -25,7 +28,7 @@ class Sampled(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ScriptedResponse:
-    """One response to sample: prompt, token ids, their log-probs, and the version of the weights for each token."""
+    """One response to sample: the prompt, and the id, the log-prob and the weight version of each token."""
 
     prompt: list[int]
     tokens: list[int]
@@ -38,7 +41,7 @@ class ScriptedResponse:
         Args:
             ids: prompt and tokens sampled so far; tokens that differ from the script give :data:`WRONG`.
             most: maximum number of new tokens.
-            room: maximum length of a response. A response of this length has no end: more tokens follow if requested.
+            room: maximum length of a response. A response of this length has no end: further requests get more tokens.
         """
         spare = most if len(self.tokens) == room else 0
         script = [*self.tokens, *[WRONG] * spare]
@@ -68,7 +71,10 @@ def vllm_completion(tokens: Sequence[int], logprobs: Sequence[float], **more: ob
 
 
 def fit_to_length(values: list[Any], length: int, wrong: float) -> Tensor:
-    """The values as a tensor of ``length``: missing ones are ``wrong``, as is the last one if there are too many."""
+    """The values as a tensor of ``length``.
+
+    Missing values are ``wrong``. If there are too many values, the last value of the tensor is ``wrong``.
+    """
     cut = values if len(values) <= length else [*values[: length - 1], wrong]
     return torch.tensor([*cut, *[wrong] * length][:length])
 

@@ -1,4 +1,4 @@
-"""A model double for losses that call a model: its logits give the log-probs of the case."""
+"""A fake model for losses that call a model: its logits have the log-probs of the case."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -52,9 +52,9 @@ def prompt_ids(rows: int, *, left_padded: bool) -> Tensor:
 
 
 def logits_of(logprob: Tensor, ids: Tensor, *, uneven: bool = False) -> Tensor:
-    """``[B, T, V]`` log-probs: ``logprob`` for the token of ``ids``, the rest spread over the other tokens.
+    """``[B, T, V]`` log-probs: ``logprob`` for the token of ``ids``, and the rest of the probability for the others.
 
-    Gradients flow to ``logprob`` through the log-prob of the token itself. With ``uneven``, the shares of the
+    Only the log-prob of the token itself has a gradient with respect to ``logprob``. With ``uneven``, the shares of the
     other tokens increase with the distance of their id, modulo the vocabulary, from this token.
     """
     own_logprob = torch.where(logprob > _LARGEST, logprob * 0 + _LARGEST, logprob)
@@ -66,7 +66,7 @@ def logits_of(logprob: Tensor, ids: Tensor, *, uneven: bool = False) -> Tensor:
 
 
 def uncertain(batch: Batch) -> Batch:
-    """Lower the log-probs to values that a model can have; unchanged if they already are."""
+    """Lower the log-probs to values that a model can have; a batch with such values is unchanged."""
     if not bool((batch.logprob > _LARGEST).any()):
         return batch
     return with_columns(batch, logprob=batch.logprob.clamp(max=_LARGEST))
@@ -108,13 +108,13 @@ class Policy:
     forward = __call__
 
     def _rows_of(self, given: Tensor) -> Tensor:
-        """``[b]``: the row to which each sequence belongs, by the id of its prompt; without one, by position."""
+        """``[b]``: the row of each sequence, found by the id of its prompt; without such an id, by position."""
         named = given[:, : self.prompts.shape[1]][:, -1].long() - VOCABULARY
         known = (named >= 0) & (named < len(self.tokens))
         return torch.where(known, named, torch.arange(len(given)) % len(self.tokens))
 
     def _attended(self, rows: Tensor, attention_mask: Any) -> Tensor:  # noqa: ANN401 - as a model of transformers
-        """``[b, P]``: the positions of prompts that are attended to; without a mask, all are."""
+        """``[b, P]``: True at the prompt positions to which the call attends; without a mask, at all positions."""
         prompts = self.prompts[rows]
         if not isinstance(attention_mask, Tensor):
             return torch.ones_like(prompts)
@@ -135,17 +135,17 @@ class PolicyModel(OneColumn):
 
     @property
     def unreadable(self) -> Mapping[str, str]:
-        """The log-probs."""
+        """The column of log-probs, with the reason why it cannot be read back."""
         return {self.name: "log-probs cannot be read from a model without a call"}
 
     @property
     def axes(self) -> frozenset[Axis]:
-        """The extra padding."""
+        """The layout field ``extra``: the extra padding."""
         return frozenset({"extra"})
 
     @property
     def modeled(self) -> frozenset[str]:
-        """The log-probs."""
+        """The column of log-probs that the model computes."""
         return frozenset({self.name})
 
     def put(self, inputs: Inputs) -> Policy | Tensor:
@@ -177,12 +177,12 @@ class PolicyLogits(PolicyModel):
 
     @property
     def shapes(self) -> frozenset[str]:
-        """The length."""
+        """The column of response lengths, which determines the shape."""
         return frozenset({"length"})
 
     @property
     def unreadable(self) -> Mapping[str, str]:
-        """The log-probs."""
+        """The column of log-probs, with the reason why it cannot be read back."""
         return {self.name: "log-probs cannot be read from logits without tokens"}
 
     def put(self, inputs: Inputs) -> Tensor:
@@ -207,12 +207,12 @@ class InputIds(Codec):
 
     @property
     def axes(self) -> frozenset[Axis]:
-        """The extra padding."""
+        """The layout field ``extra``: the extra padding."""
         return frozenset({"extra"})
 
     @property
     def shapes(self) -> frozenset[str]:
-        """The length."""
+        """The column of response lengths, which determines the shape."""
         return frozenset({"length"})
 
     def put(self, inputs: Inputs) -> Tensor:
@@ -236,17 +236,17 @@ class SequenceMask(Codec):
 
     @property
     def axes(self) -> frozenset[Axis]:
-        """The extra padding."""
+        """The layout field ``extra``: the extra padding."""
         return frozenset({"extra"})
 
     @property
     def columns(self) -> frozenset[str]:
-        """The mask, if it marks the trained tokens."""
+        """The column ``mask``, if the argument marks the trained tokens; otherwise no column."""
         return frozenset({"mask"}) if self.of == "trained" else frozenset()
 
     @property
     def shapes(self) -> frozenset[str]:
-        """The length."""
+        """The column of response lengths, which determines the shape."""
         return frozenset({"length"})
 
     def put(self, inputs: Inputs) -> Tensor:
@@ -263,13 +263,13 @@ class SequenceMask(Codec):
         return {"mask": value[:, before : before + width].bool()} if self.of == "trained" else {}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """The mask."""
+        """The unchanged mask."""
         return {"mask": batch.mask} if self.of == "trained" else {}
 
 
 @dataclass(frozen=True, slots=True)
 class TargetIds(SequenceMask):
-    """``[B, P + T]``, or ``[B, T]``: ids of trained tokens, and ``untrained`` elsewhere: -100 for transformers."""
+    """``[B, P + T]``, or ``[B, T]``: ids of trained tokens, and ``untrained`` elsewhere, such as -100."""
 
     of: Literal["all", "trained"] = "trained"
     untrained: int = -100

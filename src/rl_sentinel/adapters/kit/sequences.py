@@ -19,7 +19,7 @@ from rl_sentinel.core.layout import Axis
 class Sequence(Unpadded):
     """The prompt and the response of each row as one sequence.
 
-    ``shift`` is 1 if position t belongs to token t + 1, as with log-probs of next tokens. ``fill`` is the value at
+    ``shift`` is 1 if position t has the value of token t + 1, as for next-token log-probs. ``fill`` is the value at
     positions without a response token, where a real model computes numbers, too.
     """
 
@@ -59,7 +59,7 @@ class FullSequence(Sequence):
 
     @property
     def axes(self) -> frozenset[Axis]:
-        """The extra padding."""
+        """The layout field ``extra``: the extra padding."""
         return frozenset({"extra"})
 
     def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
@@ -76,7 +76,7 @@ class FullSequence(Sequence):
         return Sizes(rows=value.shape[0], positions=value.shape[1])
 
     def source(self, expression: str, sizes: Sizes) -> str:
-        """Source that slices the response of each row and pads them to one tensor."""
+        """Source that slices the response of each row, and pads the responses to one tensor."""
         rows = ", ".join(f"{expression}[{row}, {low}:{high}]" for row, (low, high) in enumerate(self.spans(sizes)))
         return Ragged().source(f"[{rows}]", sizes)
 
@@ -88,7 +88,7 @@ class FullSequence(Sequence):
 
 @dataclass(frozen=True, slots=True)
 class PromptBatches(Form):
-    """A list with one dict per prompt, which has the full sequences of its responses at ``key``."""
+    """A list with one dict per prompt; each dict has the full sequences of the responses at ``key``."""
 
     key: str
     form: FullSequence
@@ -103,7 +103,7 @@ class PromptBatches(Form):
         return self.form.responses([row for prompt in value for row in prompt[self.key]], sizes)
 
     def source(self, expression: str, sizes: Sizes) -> str:
-        """Source that slices the response of each row and pads them to one tensor."""
+        """Source that slices the response of each row, and pads the responses to one tensor."""
         rows = f"row for prompt in {expression} for row in prompt[{self.key!r}]"
         cut = f"row[low:high] for row, (low, high) in zip(({rows}), {self.form.spans(sizes)}, strict=True)"
         return Ragged().source(f"[{cut}]", sizes)
@@ -126,7 +126,7 @@ class PackedSequence(Sequence):
         return Sizes(tokens=value.shape[0] - 1)
 
     def source(self, expression: str, sizes: Sizes) -> str:
-        """Source that slices the response of each row and pads them to one tensor."""
+        """Source that slices the response of each row, and pads the responses to one tensor."""
         ends = torch.tensor([0, *_totals(sizes)]).cumsum(0).tolist()
         starts = [end + p - self.shift for end, p in zip(ends, _prompts(sizes), strict=False)]
         spans = zip(starts, lengths_of(sizes), strict=True)
@@ -168,7 +168,7 @@ class ModelOutput(PackedSequence):
         return Sizes(tokens=value.shape[1] - 1)
 
     def source(self, expression: str, sizes: Sizes) -> str:
-        """Source that slices the response of each row and pads them to one tensor."""
+        """Source that slices the response of each row, and pads the responses to one tensor."""
         return PackedSequence.source(self, f"{expression}[0].squeeze(-1)", sizes)
 
 
@@ -177,7 +177,7 @@ class SequenceCodec(Codec):
 
     @property
     def shapes(self) -> frozenset[str]:
-        """The lengths of prompts and responses."""
+        """The columns with the lengths of prompts and responses, which determine the shape."""
         return frozenset({"length", "prompt_length"})
 
 
@@ -205,7 +205,7 @@ class TokenVersions(SequenceCodec, FormCodec):
 
     @property
     def columns(self) -> frozenset[str]:
-        """The versions."""
+        """The column of the versions."""
         return frozenset({"version"})
 
     def put(self, inputs: Inputs) -> Tensor:

@@ -1,4 +1,4 @@
-"""Functions that are right for one kind of caller only: ask the user which kind calls them."""
+"""Functions that are right only for one kind of caller: ask the user which caller they have."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -28,14 +28,16 @@ from rl_sentinel.core.codec import Codec
 def with_unstated_choice(
     target: Target, boundary: Boundary, codecs: Mapping[str, Codec], stated: Iterable[str]
 ) -> Boundary:
-    """The boundary; undecided (its formula is not compared) or with a note, if only the user knows whether it is right.
+    """The boundary; undecided or with a note if only the user knows whether its function is right.
+
+    The formula of an undecided boundary is not compared.
 
     A function without a parameter that tells prompts apart may be called once per prompt. In that case a mean over
-    all its rewards is right, otherwise it is a fault; only the user knows.
+    all rewards is right, otherwise it is a fault. Only the user knows which case applies.
 
     Args:
         target: where the function is looked up.
-        boundary: its boundary, whose formula the function may not compute.
+        boundary: its boundary; the function may not compute the formula of the boundary.
         codecs: the codecs of its parameters.
         stated: the parameters, or keys such as ``batch.rewards``, whose axes the user binds.
     """
@@ -53,7 +55,7 @@ def with_unstated_choice(
 def _of_one_prompt(
     target: Target, boundary: Boundary, codecs: Mapping[str, Codec], stated: Iterable[str]
 ) -> Boundary | None:
-    """The boundary, undecided if the function is right for a caller that calls it once per prompt."""
+    """The undecided boundary, if the function is right for a caller that calls it once per prompt; otherwise None."""
     if "group" in boundary.reads or value_of(boundary.claims.scope) != "group":
         return None
     domain = Domains((one_prompt, *([boundary.domain] if boundary.domain else [])))
@@ -70,7 +72,10 @@ def _of_one_prompt(
 def _of_adjacent_responses(
     target: Target, boundary: Boundary, codecs: Mapping[str, Codec], stated: Iterable[str]
 ) -> Boundary | None:
-    """The boundary, undecided if it is right for adjacent responses, and only a name says that they are strided."""
+    """The undecided boundary, if the function is right only for adjacent responses; otherwise None.
+
+    This is tried if the name of a parameter, but not the user, says that the responses are strided.
+    """
     sizes = [path for path, codec in codec_paths(codecs) if isinstance(codec, GroupSize) and codec.strided]
     if not sizes or sizes[0] in stated:
         return None
@@ -123,7 +128,10 @@ def _of_other_order(target: Target, boundary: Boundary, codecs: Mapping[str, Cod
 def _of_masked_values(
     target: Target, boundary: Boundary, codecs: Mapping[str, Codec], stated: Iterable[str]
 ) -> Boundary | None:
-    """The boundary, undecided if the function is right for a caller that sets values to 0 at untrained tokens."""
+    """The undecided boundary, if the function is right for a caller that sets values of untrained tokens to 0.
+
+    Otherwise None.
+    """
     values = [path for path, codec in codec_paths(codecs) if codec.columns == {"value"}]
     if not values or values[0] in stated or not {"value", "mask"} <= boundary.reads:
         return None
@@ -139,7 +147,7 @@ def _of_masked_values(
 
 
 def _with_width(target: Target, boundary: Boundary) -> Boundary:
-    """The loss of Dr. GRPO with a note if its constant is the width of the batch, which padding changes."""
+    """The boundary, with a note if a Dr. GRPO loss divides by the width of the batch, which padding changes."""
     stated, width = boundary.claims.aggregation, "sequence-mean-token-sum-by-width"
     if value_of(stated) != "token-sum-by-constant" or boundary.claims.normalizer or boundary.claims.algorithm is None:
         return boundary
@@ -151,7 +159,7 @@ def _with_width(target: Target, boundary: Boundary) -> Boundary:
 
 
 def with_rows_that_train(target: Target, boundary: Boundary) -> Boundary:
-    """The boundary, limited to batches in which every row trains if the function fails on other batches."""
+    """The boundary; if the function fails on a row without trained tokens, limited to batches without such rows."""
     batch = domain_probe(boundary)
     mask = batch.mask.clone()
     mask[0] = False

@@ -83,7 +83,7 @@ def arguments_of(
 
 
 def _bind_numbers_and_objects(slots: Iterable[Slot], bind: Mapping[str, Any], arguments: Arguments) -> None:
-    """Bind numbers and objects again, since all columns are known: a default may hide the use of a column."""
+    """Bind numbers and objects again after all columns are known: a default may hide the use of a column."""
     arguments.present |= frozenset().union(*(codec.columns for codec in arguments.codecs.values()))
     numbers = [slot for slot in slots if role_of(slot.name) in NUMBERS]
     objects = [slot for slot in slots if slot.name not in bind and slot.described_class]
@@ -91,7 +91,7 @@ def _bind_numbers_and_objects(slots: Iterable[Slot], bind: Mapping[str, Any], ar
 
 
 def _bind_outcome(slots: Iterable[Slot], bind: Mapping[str, Any], arguments: Arguments) -> None:
-    """Bind rewards of tokens again, with the outcome, which no other argument has."""
+    """Bind rewards of tokens again, so that they include the outcome; no other argument has it."""
     changed = {name: with_outcome(binding) for name, binding in bind.items()}
     changed = {name: new for name, new in changed.items() if new is not bind[name] and new != bind[name]}
     arguments.codecs |= bind_slots([slot for slot in slots if slot.name in changed], changed, arguments)
@@ -100,10 +100,10 @@ def _bind_outcome(slots: Iterable[Slot], bind: Mapping[str, Any], arguments: Arg
 def _refuse_what_cannot_be_called(
     function: Callable[..., Any], stage: Stage, bind: Mapping[str, Any], bind_inside: Mapping[str, Any]
 ) -> None:
-    """Require a function that can be called by name, and bindings of its parameters.
+    """Raise an error if the function cannot be called with keyword arguments, or if a binding is wrong.
 
     Raises:
-        Unbindable: if it cannot be called by name, a binding names no parameter, or it takes a model instead of logits.
+        Unbindable: if it cannot be called with keywords, takes a model and not logits, or a binding names no parameter.
     """
     parameters, name = parameters_of(function), _name_of(function)
     if reason := not_callable_by_name(parameters):
@@ -142,7 +142,7 @@ def _bind_containers(
     Args:
         function: the function.
         slots: its parameters.
-        bind_inside: parameter -> what the user binds of its keys, by path; bound parameters are removed.
+        bind_inside: parameter -> the user's bindings of its keys, by path; bound parameters are removed.
         arguments: its arguments.
 
     Returns:
@@ -175,15 +175,15 @@ def _bind_containers(
 def _container_bindings(
     function: Callable[..., Any], parameter: str, bind_inside: Mapping[str, Mapping[str, Any]], arguments: Arguments
 ) -> dict[str, Any] | list[dict[str, Any]]:
-    """A binding for each key that the function reads from a parameter, in a list if it is a list of dicts or objects.
+    """A binding for each key that the function reads from a parameter; in a list for a list of dicts or objects.
 
-    Empty if it is not a container. A key bound to ``...`` gets the codec of its name; unknown keys are reported when
-    the container is bound.
+    Empty if the parameter is not a container. A key with ``...`` gets the codec of its name; unknown keys are reported
+    when the container is bound.
 
     Args:
         function: the function.
         parameter: the parameter, which is unknown.
-        bind_inside: parameter -> what the user binds of its keys, by path.
+        bind_inside: parameter -> the user's bindings of its keys, by path.
         arguments: the arguments of the function; the keys that it writes are added.
 
     Raises:
@@ -203,7 +203,7 @@ def _container_bindings(
 
 
 def _bindings_of(keys: Keys, stated: Mapping[str, Any]) -> dict[str, Any]:
-    """The user's binding for each key, or ``...`` without one; a dict for a key that is a dict or an object itself."""
+    """The user's binding of each key, or ``...`` without a binding; a dict for a key that is a dict or an object."""
     bound = {name: stated.get(name, ...) for name in (*keys.known, *keys.unknown)}
     _, stated_inside = _split_paths(stated)
     for name, inner in keys.inner.items():
@@ -214,7 +214,7 @@ def _bindings_of(keys: Keys, stated: Mapping[str, Any]) -> dict[str, Any]:
 def _open_models(
     function: Callable[..., Any], bind_inside: Mapping[str, Mapping[str, Any]], arguments: Arguments
 ) -> None:
-    """Make a parameter named as a model unknown if the function reads known columns from it."""
+    """Treat a parameter with the name of a model as unknown if the function reads known columns from it."""
     models = [name for name, codec in arguments.codecs.items() if codec.modeled and name in parameters_of(function)]
     without_model = replace(
         arguments,
@@ -238,7 +238,7 @@ def _keys_of(
     Args:
         function: the function.
         parameter: the parameter, which is unknown; other unknown parameters may be dicts or objects, too.
-        bind_inside: parameter -> what the user binds of its keys, by path.
+        bind_inside: parameter -> the user's bindings of its keys, by path.
         arguments: the arguments of the function.
     """
     unknown = [name for name in arguments.unknown if name in parameters_of(function)]
@@ -254,7 +254,7 @@ def _codec_of_key(
     Args:
         arguments: the arguments of the function, which are unchanged.
         parameter: the parameter.
-        stated: what the user binds of its keys, by path.
+        stated: the user's bindings of the keys, by path.
         path: the key, or the path of keys in nested dicts.
         bindings: column -> the binding of keys that the user does not bind.
     """

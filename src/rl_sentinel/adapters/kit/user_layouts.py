@@ -30,7 +30,7 @@ class Grouped(Form):
         return column.reshape(len(group_sizes(inputs)), -1, *column.shape[1:])
 
     def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401, ARG002 - as above; the shape is enough
-        """The first two axes, flattened."""
+        """The value with its first two axes flattened."""
         flat: Tensor = value.flatten(0, 1)
         return flat
 
@@ -39,7 +39,7 @@ class Grouped(Form):
         return Sizes(rows=value.shape[0] * value.shape[1], width=value.shape[2] if value.dim() > 2 else None)
 
     def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
-        """The first two axes, flattened."""
+        """Source that flattens the first two axes."""
         return f"{expression}.flatten(0, 1)"
 
 
@@ -69,7 +69,7 @@ class GroupedTokens(Grouped):
 
     @property
     def axes(self) -> frozenset[Axis]:
-        """The extra padding."""
+        """The layout field ``extra``: the extra padding."""
         return Padded().axes
 
     def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
@@ -89,7 +89,7 @@ class GroupedColumn(Column):
 
     @property
     def shapes(self) -> frozenset[str]:
-        """The prompt of each row."""
+        """The column ``group``, which determines the shape."""
         return frozenset({"group"})
 
 
@@ -104,11 +104,11 @@ class GroupSize(Codec):
 
     @property
     def shapes(self) -> frozenset[str]:
-        """The prompt of each row."""
+        """The column ``group``, which determines the number."""
         return frozenset({"group"})
 
     def put(self, inputs: Inputs) -> int:
-        """The number of responses, the same for all prompts."""
+        """The number of responses per prompt, which is the same for all prompts."""
         return inputs.batch.rows // len(set(inputs.batch.group.tolist()))
 
 
@@ -127,7 +127,7 @@ class TrainedTokens(Codec):
 
     @property
     def shapes(self) -> frozenset[str]:
-        """The trained tokens."""
+        """The column ``mask``, which determines the number."""
         return frozenset({"mask"})
 
     def put(self, inputs: Inputs) -> int:
@@ -149,12 +149,12 @@ class FunctionCodec(Codec):
 
     @property
     def unreadable(self) -> Mapping[str, str]:
-        """All columns that the function reads."""
+        """All columns that the function reads, with the reason why they cannot be read back."""
         return dict.fromkeys(self.of, "computed by a function of the user")
 
     @property
     def axes(self) -> frozenset[Axis]:
-        """The extra padding."""
+        """The layout field ``extra``: the extra padding."""
         return frozenset({"extra"})
 
     def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - any value
@@ -213,19 +213,19 @@ class _WithOutcome:
 
 
 def with_outcome_in_batch(make: Callable[[Any], Any], batch: Batch) -> Callable[[Any], Any]:
-    """Wrap a function of the batch: ``token_reward`` includes the outcome if the function reads that column."""
+    """Wrap a function of the batch, so that a ``token_reward`` that it reads includes the outcome."""
     if "token_reward" not in function_codec(make, batch).of:
         return make
     return lambda one: make(_WithOutcome(one))
 
 
 def whole_responses(batch: Batch) -> Batch:
-    """Train every token of every response, for functions without a mask; unchanged if all of them train."""
+    """Train every token of every response, for functions without a mask; unchanged if all tokens train."""
     return batch if torch.equal(batch.mask, batch.valid) else with_columns(batch, mask=batch.valid)
 
 
 def full_width(batch: Batch) -> Batch:
-    """Let every response fill the width, for padded columns without a mask or lengths; unchanged if they already do."""
+    """Let every response fill the width, for padded columns without a mask or lengths; unchanged if all fill it."""
     if bool(batch.mask.all()):
         return batch
     every = torch.ones_like(batch.mask)
@@ -233,7 +233,10 @@ def full_width(batch: Batch) -> Batch:
 
 
 def last_token_trains(batch: Batch) -> Batch:
-    """Train the last token of each live response, which carries the outcome; unchanged if it is trained already."""
+    """Train the last token, which has the outcome, of each response with a trained token.
+
+    The batch is unchanged if these tokens train.
+    """
     last = torch.arange(1, batch.width + 1) == batch.length.unsqueeze(1)
     mask = batch.mask | (last & batch.live.unsqueeze(1))
     return batch if torch.equal(mask, batch.mask) else with_columns(batch, mask=mask)

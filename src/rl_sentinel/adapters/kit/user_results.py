@@ -15,12 +15,12 @@ from rl_sentinel.core.codec import Form, Sizes
 
 
 class CallFailed(Exception):  # noqa: N818 - reported as the reason of an errored pair
-    """The function failed on its arguments, or its result has no output of the expected name."""
+    """Raised if the function failed on its arguments, or if its result has no output with the expected name."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamedOutput(Form):
-    """The output in a result: the result itself, an item of a tuple, or the entry of a dict with this name.
+    """Find the output in a result: the result itself, an item of a tuple, or the entry of a dict with this name.
 
     Attributes:
         name: name of the output in a dict.
@@ -30,9 +30,9 @@ class NamedOutput(Form):
         grouped: also accept ``[G, K]`` rows.
         sequences: also accept ``[B, 1 + T]`` with a column of zeros for the position without a prediction.
         time_first: read ``[T, B]``.
-        of_tokens: refuse one number per response.
+        of_tokens: raise an error for one number per response.
         item: position in a tuple, or the key or field of another result; ``stats.loss`` is a key of a dict in it.
-        by_name: require an entry or a field with the name.
+        by_name: raise an error if no entry or field has the name.
         lists: read a tuple with a tensor per response or prompt as a list of these.
     """
 
@@ -116,7 +116,9 @@ class NamedOutput(Form):
         return by_row or (self.grouped and sum(counts) == sizes.rows)
 
     def _list_as_tensor(self, output: list[Any], sizes: Sizes) -> Any:  # noqa: ANN401 - a tensor, or the list
-        """A list of numbers or of a tensor per prompt as ``[B]``, a list of a tensor per response as ``[B, T]``.
+        """A list as a tensor.
+
+        A list of numbers, or with one tensor per prompt, becomes ``[B]``; with one tensor per response, ``[B, T]``.
 
         Lists of numbers count as tensors; other lists are unchanged.
         """
@@ -211,7 +213,7 @@ class NamedOutput(Form):
 
 
 class AnotherOutput(NamedOutput):
-    """A tensor in the result that is not the output but has its shape."""
+    """Raised if a tensor in the result has the shape of the output, but is not the output."""
 
     def _select(self, value: Any) -> Any:  # noqa: ANN401 - any result
         chosen = super()._select(value)
@@ -241,5 +243,5 @@ def _is_pair(value: object) -> bool:
 
 
 def _without_zeros(output: Tensor) -> Tensor:
-    """The positions without the first one if it is 0 in all rows, otherwise without the last one."""
+    """Drop the first position if it is 0 in all rows, otherwise the last position."""
     return output[:, 1:] if not output[:, 0].any() else output[:, :-1]

@@ -100,7 +100,7 @@ class Width(Codec):
 
     @property
     def axes(self) -> frozenset[Axis]:
-        """The extra padding."""
+        """The layout field ``extra``: the extra padding."""
         return frozenset({"extra"})
 
     def put(self, inputs: Inputs) -> int:
@@ -125,7 +125,7 @@ class Earlier(Codec):
 
 @dataclass(frozen=True, slots=True)
 class Computed(Codec):
-    """A value that the caller computes from columns before the call; ``why`` says why they cannot be read back.
+    """A value that the caller computes from columns before the call; ``why`` says why the columns cannot be read back.
 
     ``compute`` repeats code of the caller: use it only if that code is inline and cannot be called, and cite its line.
     """
@@ -141,12 +141,12 @@ class Computed(Codec):
 
     @property
     def unreadable(self) -> Mapping[str, str]:
-        """All columns from which the value is computed."""
+        """All columns from which the value is computed, with the reason why they cannot be read back."""
         return dict.fromkeys(self.of, self.why)
 
     @property
     def axes(self) -> frozenset[Axis]:
-        """The dtype, if a model computes one of the columns."""
+        """The layout field ``dtype``, if a model computes one of the columns."""
         return frozenset({"dtype"}) if self.of & MODEL_COLUMNS else frozenset()
 
     def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - any value

@@ -1,4 +1,4 @@
-"""Layouts that wrap another layout: time first, as a numpy array, responses of one prompt."""
+"""Layouts that wrap another layout: with time first, as a numpy array, or for responses of one prompt."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -21,32 +21,32 @@ class _Around(Form):
 
     @property
     def axes(self) -> frozenset[Axis]:
-        """As in the inner layout."""
+        """The layout fields of the inner layout."""
         return self.inner.axes
 
     @property
     def needs(self) -> frozenset[str]:
-        """As in the inner layout."""
+        """The sizes that the inner layout needs."""
         return self.inner.needs
 
     def lay_out(self, column: Tensor, inputs: Inputs) -> Any:  # noqa: ANN401 - a tensor, an array or a list
-        """As in the inner layout."""
+        """The column in the inner layout."""
         return self.inner.lay_out(column, inputs)
 
     def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401 - as above
-        """As in the inner layout."""
+        """The column, as the inner layout reads it."""
         return self.inner.read(value, sizes)
 
     def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - as above
-        """As in the inner layout."""
+        """The sizes that the inner layout determines."""
         return self.inner.sizes(value)
 
     def canonical(self, column: Tensor, batch: Batch) -> Tensor:
-        """As in the inner layout."""
+        """The column, as the inner layout holds it."""
         return self.inner.canonical(column, batch)
 
     def source(self, expression: str, sizes: Sizes) -> str:
-        """As in the inner layout."""
+        """Source that reads the inner layout."""
         return self.inner.source(expression, sizes)
 
 
@@ -73,7 +73,7 @@ class TimeFirst(_Around):
         return self.inner.sizes(value.transpose(0, 1))
 
     def source(self, expression: str, sizes: Sizes) -> str:
-        """The tensor with its axes in the usual order."""
+        """Source that puts the axes in the usual order."""
         return self.inner.source(f"{expression}.transpose(0, 1)", sizes)
 
 
@@ -99,7 +99,7 @@ class Array(_Around):
         return self.inner.sizes(torch.as_tensor(value))
 
     def source(self, expression: str, sizes: Sizes) -> str:
-        """The array as a tensor, in the layout."""
+        """Source that converts the array to a tensor and reads it in the inner layout."""
         return self.inner.source(f"torch.as_tensor({expression})", sizes)
 
 

@@ -16,13 +16,15 @@ from rl_sentinel.core.codec import Codec
 def written_argument(
     function: Callable[..., Any], word: str, codecs: Mapping[str, Codec], written: Mapping[str, list[str]]
 ) -> str:
-    """The parameter into which a function writes its output; "" if it returns an output, or no such parameter is found.
+    """The parameter into which a function writes its output.
+
+    Empty if the function returns its output, or if no such parameter is found.
 
     Args:
         function: the function.
         word: the word that names the output.
         codecs: codec of each parameter.
-        written: the names that the function sets in a parameter, by parameter, as far as calls on a batch showed.
+        written: the names that the function set in each parameter in calls on a batch, by parameter.
     """
     if not returns_nothing(function):
         return ""
@@ -37,7 +39,7 @@ def _means(word: str, key: str) -> bool:
 
 
 def with_written_result(boundary: Boundary, parameter: str) -> Boundary:
-    """The boundary, whose outputs are read from an argument after the call if ``parameter`` is not empty."""
+    """The boundary; unless ``parameter`` is empty, its outputs are read from this argument after the call."""
     if not parameter:
         return boundary
     return replace(boundary, outputs={name: replace(x, at=Use(parameter)) for name, x in boundary.outputs.items()})

@@ -17,9 +17,9 @@ _GENERATED = "<string>"
 def entered(root: Path, files: Collection[str] = ()) -> Iterator[list[str]]:
     """Collect ``file:line:qualified name`` of each function under ``root``, ordered by first call; filled on exit.
 
-    Functions that only other threads entered (those started meanwhile) follow in alphabetical order. ``files`` are the
-    names of code without a file, such as notebook cells, to record too. A method that a decorator generates, such as
-    the constructor of a dataclass, comes last, with the file of its class and line 0.
+    Functions that only other threads entered (threads started meanwhile) come next, in alphabetical order. ``files``
+    are the names of code without a file, such as notebook cells, to record too. A method that a decorator generates,
+    such as the constructor of a dataclass, comes last, with the file of its class and line 0.
     """
     base = str(root.resolve()) + "/"
     functions: dict[str, None] = {}
@@ -60,7 +60,10 @@ def entered(root: Path, files: Collection[str] = ()) -> Iterator[list[str]]:
 
 
 def _place(cls: type, name: str, base: str) -> str:
-    """``file:0:qualified name`` of a generated method, which has no line; empty if its class is not under ``base``."""
+    """``file:0:qualified name`` of a generated method; empty if its class is not under ``base``.
+
+    The line is 0, because a generated method has no line.
+    """
     try:
         file = inspect.getfile(cls)
     except (OSError, TypeError):

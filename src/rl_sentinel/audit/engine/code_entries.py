@@ -55,7 +55,7 @@ def _count(code: CodeType) -> int:
 
 
 class CodeEntries:
-    """The functions under ``root`` that this process enters; a function inside another one counts as the outer one."""
+    """The functions under ``root`` that this process enters; for a nested function, the outer function is recorded."""
 
     def __init__(self, root: Path) -> None:
         """Start without entered functions."""
@@ -127,7 +127,7 @@ class CodeEntries:
         return sorted({(code.co_filename.removeprefix(self.base), code.co_firstlineno) for code in outermost})
 
     def is_complete(self) -> bool:
-        """Whether no other process ran code for this one, and no code object was copied."""
+        """Whether the record is complete: no other process ran code for this process, and no code object was copied."""
         waited_for = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
         try:
             alive = any(children.read_bytes() for children in Path("/proc/self/task").glob("*/children"))

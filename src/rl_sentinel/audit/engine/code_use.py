@@ -14,17 +14,17 @@ from rl_sentinel.core.boundary import Boundary
 
 
 class CodeUse:
-    """Records the code that a worker uses while it loads a target, and then each of its children."""
+    """Record the code that a worker uses while it loads a target, and later the code that each of its children uses."""
 
     def __init__(self, root: Path) -> None:
-        """Record from now on."""
+        """Start to record."""
         self.entries, self.source = CodeEntries(root), SourceReads(root)
         self.entries.install()
         self.source.install()
 
     @classmethod
     def for_request(cls, request: Request) -> "CodeUse | None":
-        """A recorder if the request wants one and this interpreter can count calls."""
+        """A recorder, if the request asks for this record and this interpreter can count calls; otherwise None."""
         return cls(Path(request.root)) if request.records_code and is_supported() else None
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""A digest of a boundary's description: equal in two processes only if the boundary is called and judged alike."""
+"""A digest of a boundary's description: equal digests mean equal calls and equal judgment in two processes."""
 
 import enum
 import functools
@@ -32,7 +32,7 @@ _DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType, types.Cl
 
 
 class _UndescribableError(Exception):
-    """An object whose state cannot be read."""
+    """Raised for an object with a state that cannot be read."""
 
 
 def description_digest(boundary: Boundary, by_path: Mapping[str, Boundary]) -> str:

@@ -1,4 +1,4 @@
-"""Results of earlier calls of a boundary, found by the content of the columns that its calls read."""
+"""Reuse results of earlier calls of a boundary if the columns that its calls read have the same content."""
 
 from dataclasses import dataclass, field, replace
 
@@ -17,7 +17,7 @@ Manner = tuple[object, ...]
 
 @dataclass(slots=True)
 class EqualCalls:
-    """Results of calls, without what a watched call adds.
+    """Results of earlier calls, without the extra fields of watched calls.
 
     Laws draw many batches that differ only in columns that the boundary does not read, and shrinking meets the same
     batch again and again. Two calls give the same result if they agree in each column that any call has read so far:

@@ -28,7 +28,7 @@ _CHANGED = ("before", "after")
 
 
 def _expectation(expectation: Expectation) -> dict[str, Any]:
-    """The expected and the observed values, with the sentence on the difference."""
+    """The expected and the observed values as JSON, with the sentence that describes the difference."""
     change, broken = getattr(expectation, "change", None), expectation.broken()
     stored: dict[str, Any] = {
         "kind": type(expectation).__name__,

@@ -21,9 +21,9 @@ _OURS = f"{Path(rl_sentinel.__file__).parent.resolve()}/"
 
 
 class Origin(NamedTuple):
-    """Where an exception comes from.
+    """The origin of an exception.
 
-    ``accident`` is ``file:line`` of the target if the exception is not a refusal (else empty); ``on_purpose`` is True
+    ``accident`` is ``file:line`` of the target, or empty if the exception is a refusal; ``on_purpose`` is True
     if a ``raise`` or ``assert`` of the target raised it.
     """
 

@@ -33,7 +33,7 @@ _NOWHERE = Target(Path("/nowhere"))
 
 
 class Misbehaved(Exception):  # noqa: N818 - becomes the reason of an errored verdict
-    """An output of the boundary differs from its declaration."""
+    """Raised if an output of the boundary differs from its declaration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Asker:
         return observations[key]
 
     def _equal(self, case: Case, columns: tuple[str, ...], on: str | None, key: Manner) -> Observation:
-        """The result of an earlier equal call, or of a call."""
+        """The result of an earlier equal call; without such a call, the result of a new call."""
         found = self.equal_calls.get(case, key) if self.equal_calls is not None else None
         return self._observed(case, columns, on, references=False, key=key) if found is None else found
 
@@ -126,7 +126,7 @@ class Asker:
 
 @dataclass(frozen=True, slots=True)
 class _ColumnsAfter(Mapping[str, Tensor]):
-    """The inputs after a call, computed when first read, because few laws read them.
+    """The inputs as a call has left them; computed when first read, because few laws read them.
 
     ``copy`` has the columns that were passed, which a call may have changed in place.
     """

@@ -45,7 +45,7 @@ def signature(framework: str, law: str, boundary: str, setting: str) -> str:
 
 
 def identifier(framework: str, law: str, boundary: str, setting: str) -> str:
-    """A short identifier of a finding, for file names."""
+    """A short identifier of a finding, for use in file names."""
     return "-".join((framework, law, boundary.rpartition(".")[2], setting)).upper()
 
 

@@ -17,7 +17,7 @@ def is_rounding(law: Law, ask: Asker, case: Case, expectation: Expectation) -> b
     """Whether a break disappears when all inputs are float64.
 
     False if the tolerance is part of the law, if a result is not finite (float32 overflows in training, too), or if the
-    boundary gives nothing to compare in float64.
+    boundary returns nothing that can be compared in float64.
     """
     measured = expectation.measure()
     if expectation.exact or measured is None or not isfinite(measured.distance):

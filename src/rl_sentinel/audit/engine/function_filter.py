@@ -23,7 +23,7 @@ def entry_matches(entry: str, function: str) -> bool:
 
 
 def path_matches(path: str, function: str) -> bool:
-    """Whether the path of a boundary, or one part of a pipeline, is the function or its class."""
+    """Whether the path of a boundary, or of one part of a pipeline, matches the function or its class."""
     file, _, pattern = function.partition(":")
     if pattern == "*":
         return False

@@ -35,7 +35,7 @@ _PIECE = "influence"
 
 @dataclass(frozen=True, slots=True)
 class Influence:
-    """A job for a child process: the influence map of one boundary under one setting."""
+    """The job of a child process that computes the influence map of one boundary under one setting."""
 
     boundary: Boundary
     setting: str
@@ -55,7 +55,7 @@ class Influence:
         return self
 
     def unfinished(self, piece: str, reason: str) -> Event:
-        """Report that there is no map, with the reason."""
+        """Report that the map could not be computed, with the reason."""
         return {"event": "verdict", "law": piece, "outcome": "errored", "reason": reason}
 
     def run(self, send: Callable[[Event], None]) -> None:
@@ -75,7 +75,7 @@ class Influence:
 def influence(boundary: Boundary, setting: str) -> dict[str, Any] | str:
     """The influence map of a boundary, or the reason why it cannot be computed.
 
-    The map is computed on a batch of two groups or, if the target refuses that batch, on the largest small case that it
+    The map is computed on a batch of two groups or, if the target refuses this batch, on the largest small case that it
     accepts. It has the mask of the case and, for each cell of a signal column, the output cells that moved.
     """
     refusal = ""

@@ -25,7 +25,7 @@ from rl_sentinel.search.transforms import moved
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Break:
-    """An expectation that did not hold, with its case and distance."""
+    """A broken expectation, with its case and its distance."""
 
     case: Case
     expectation: Expectation
@@ -96,7 +96,7 @@ def search(  # noqa: PLR0913 - what decides the cases
 
 
 def _no_break(tried: int, raised: list[Exception]) -> Judgment:
-    """The judgment of a law that no case breaks; if no case was compared, the reason is the first exception.
+    """The judgment of a law that no case breaks; if no case was compared, its reason is the first exception.
 
     Raises:
         Crashed: if the target crashed on a case.
@@ -110,7 +110,10 @@ def _no_break(tried: int, raised: list[Exception]) -> Judgment:
 
 
 def _worst(law: Law, ask: Asker, first: Break, cases: Iterable[Case]) -> Break:
-    """The first later break of level fault, if the level at a user's function depends on the case; else ``first``."""
+    """The first later break with the level fault, if the level at a user's function depends on the case.
+
+    Otherwise, or without such a break, ``first``.
+    """
     if not ask.boundary.own or law.own_level is None or law.own_level(first.case) == "fault":
         return first
     later = (result for case in cases if isinstance(result := _result_of(law, ask, case), Break))
@@ -142,7 +145,7 @@ def _cache_shared(ask: Asker, seed: int, budget: int) -> None:
 
 
 def _result_of(law: Law, ask: Asker, case: Case) -> Break | bool | Exception | None:
-    """The result of :func:`_first_break`, or the exception because of which the case has no result.
+    """The result of :func:`_first_break`, or the exception if the case has no result.
 
     A crash is not raised here: a break on a later case is more informative.
     """
@@ -153,7 +156,7 @@ def _result_of(law: Law, ask: Asker, case: Case) -> Break | bool | Exception | N
 
 
 def _first_break(law: Law, ask: Asker, case: Case, key: str = "") -> Break | bool | None:
-    """The first broken expectation; True if expectations were compared and all held; None if none was compared."""
+    """The first broken expectation; True if all compared expectations hold; None if no expectation was compared."""
     holds: bool | None = None
     for expectation in law.expect(ask, case):
         measured = expectation.measure() if expectation.name == key or not key else None
@@ -168,8 +171,8 @@ def _first_break(law: Law, ask: Asker, case: Case, key: str = "") -> Break | boo
 def smallest(law: Law, ask: Asker, found: Break) -> Break:
     """Shrink the case of a break to the smallest one that breaks the same expectation.
 
-    A law that is broken only if all cases break it keeps its first case: on a smaller one, a sound boundary could break
-    it too.
+    A law that is broken only if all cases break it keeps its first case: on a smaller case, a sound boundary could
+    break it too.
     """
     if law.fails == "on-all-cases":
         return found
@@ -199,7 +202,7 @@ def recheck(law: Law, ask: Asker, case: Case) -> Break | bool | None:
 
 
 def smoke_check(ask: Asker, setting: str) -> str:
-    """The smoke check: return why the boundary cannot be checked, or an empty string.
+    """The smoke check: return the reason why the boundary cannot be checked; empty if it can.
 
     Raises:
         NotApplicable: if the target refuses every small case.
@@ -259,7 +262,7 @@ def _moves(ask: Asker, case: Case) -> bool:
 
 
 def _moved_batches(case: Case, columns: Sequence[str]) -> Iterator[Batch]:
-    """First all columns moved together, which usually decides with one call; then each alone, at last by much."""
+    """Batches with moved columns: first all together, which usually suffices; then each alone; last, far moves."""
     if len(columns) > 1:
         yield reduce(lambda b, name: moved(b, name, _every_other_entry(case, name, None), -0.5), columns, case.batch)
     index, rows = torch.arange(case.batch.rows), torch.ones(case.batch.rows, dtype=torch.bool)
@@ -271,9 +274,9 @@ def _moved_batches(case: Case, columns: Sequence[str]) -> Iterator[Batch]:
 
 
 def _every_other_entry(case: Case, column: str, rows: torch.Tensor | None) -> torch.Tensor:
-    """The cells of a column to move: ``rows``, or every other vocabulary entry of these rows.
+    """The cells of a column to move: the given rows, or every second vocabulary entry of these rows.
 
-    A softmax does not change when all logits move equally. Without ``rows``: every other cell along all axes together,
+    A softmax does not change when all logits move equally. Without ``rows``, every second cell along all axes is moved,
     so that a softmax or a mean over any axis changes.
     """
     like = getattr(case.batch, column)

@@ -1,4 +1,4 @@
-"""Which modules a boundary can reach by imports, found without running them: few boundaries can enter a given file."""
+"""Find the modules that a boundary can reach by imports, without running them: few boundaries can enter a file."""
 
 import ast
 import dataclasses
@@ -16,10 +16,10 @@ _DOTTED = re.compile(r"[A-Za-z_]\w*(\.\w+)+")
 
 
 def can_reach(target: Target, boundary: Boundary, functions: Iterable[str]) -> bool:
-    """Whether a function that the boundary names is defined in, or imports, the file of one of ``FILE:NAME``.
+    """Whether the boundary names a function from which imports lead to the file of a ``FILE:NAME`` in ``functions``.
 
-    Imports inside functions count, and strings that name a module. What is found in another way, such as a module that
-    registers itself, is not seen.
+    Imports inside functions count, and strings that name a module. Modules found in another way, such as a module that
+    registers itself, do not count.
     """
     wanted = tuple(functions)
     named = {path for name in _dotted_names(boundary) for path in _modules(target.root, target.locate(name))}

@@ -1,4 +1,4 @@
-"""The job of a child process: one boundary under one setting, the smoke check first, then its laws."""
+"""The job of a child process: run the smoke check of one boundary under one setting, then check its laws."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
@@ -65,7 +65,7 @@ class Unit:
         return [law.code for law in self.laws]
 
     def without(self, done: Collection[str]) -> Self:
-        """The same unit without these laws."""
+        """The unit without the laws that are done."""
         return replace(self, laws=[law for law in self.laws if law.code not in done])
 
     def unfinished(self, piece: str, reason: str) -> Event:
@@ -180,7 +180,7 @@ class Unit:
                 yield path, self.target.source(self.target.find(called))
 
     def _script(self, law: Law, found: Break) -> list[str]:
-        """The script of the finding, or of another output that breaks on the same case if only that can be written."""
+        """The script of the finding; if it cannot be written, the script of another output that breaks on this case."""
         ask = ScriptRecorder(Asker(self.boundary, self.by_path, gate=self.target))
         reason = ""
         for number, broken in _broken(law, ask, found):
@@ -206,7 +206,10 @@ def _reason(error: Exception) -> str:
 
 
 def _broken(law: Law, ask: ScriptRecorder, found: Break) -> Iterator[tuple[int, Expectation]]:
-    """The finding's expectation (number -1 if the law does not yield it again) and later broken ones, numbered."""
+    """The expectation of the finding and later broken expectations, each with its number.
+
+    The number is -1 if the law does not yield the expectation of the finding again.
+    """
     met = False
     with forbid_stand_ins(), suppress(TargetRaised):
         for number, expectation in enumerate(law.expect(ask, found.case)):

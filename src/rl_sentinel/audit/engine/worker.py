@@ -140,7 +140,7 @@ def _audit(  # noqa: PLR0913 - the parts of a worker
 
 
 def _run_narrow(target: Target, work: list[Unit], request: Request, send: Any) -> None:  # noqa: ANN401 - a function
-    """Run the units that can reach the functions by imports, and the others only if none of these enters one."""
+    """Run the units that can reach the functions by imports; if no unit enters a function, run the other units."""
     near, far, entered = list[Unit](), list[Unit](), list[Event]()
     for unit in work:
         (near if can_reach(target, unit.boundary, request.enters) else far).append(unit)

@@ -17,7 +17,7 @@ _NAMESPACES = {SimpleNamespace: "types", Namespace: "argparse"}
 
 
 class Unwritable(Exception):  # noqa: N818 - the script is left out, with this reason
-    """The value has no source text."""
+    """Raised if a value has no source text."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Find the run of a boundary that holds a compared tensor, and its rows and positions there."""
+"""Find a compared tensor in the outputs of the runs: the run, the rows and the positions."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from rl_sentinel.core.expectations import Pair
 def matching_views(
     pair: Pair, runs: Sequence[Run], expected: View | None, observed: View | None
 ) -> tuple[View | None, View] | None:
-    """The views of the expected tensor (None for a literal) and the observed tensor (in the last run that holds it).
+    """The views of the expected tensor (None for a literal) and of the observed tensor, in the last run that has it.
 
     Returns None if no run holds the observed tensor.
     """

@@ -28,7 +28,7 @@ class View(NamedTuple):
 
 @dataclass(slots=True)
 class Marker:
-    """An ``Ask`` that repeats the recorded results of a law's calls, with a unique mark instead of each number."""
+    """A fake ``Ask`` that repeats the recorded results of a law's calls, with a unique mark instead of each number."""
 
     boundary: Boundary
     answers: Sequence[Observation]
@@ -59,7 +59,7 @@ def views(
 ) -> list[tuple[View | None, View | None]]:
     """For each pair of the ``number``-th expectation: the views of the expected and of the observed tensor.
 
-    The law runs again on marks, so that equal numbers are not confused. A side is None if its numbers are not from one
+    The law runs again on marks, so that equal numbers are not confused. A view is None if its numbers are not from one
     run.
     """
     try:
@@ -79,7 +79,7 @@ def views(
 
 
 def _view(marks: Tensor, tensor: Tensor | None, output: str, answers: Sequence[Observation]) -> View | None:
-    """The view described by a tensor of marks; None if it is not a view, or lacks the compared numbers."""
+    """The view that a tensor of marks describes; None if the tensor is not a view, or lacks the compared numbers."""
     cells = marks.detach().double()
     if not cells.numel() or not bool(((cells == cells.round()) & (cells > 0)).all()):
         return None

@@ -15,7 +15,7 @@ from rl_sentinel.core.observation import Observation
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """One run of a boundary: its calls as data, the shape of its batch, and its outputs (none if it was refused)."""
+    """One run of a boundary: its calls as data, the shape of its batch, and its outputs, unless the run was refused."""
 
     boundary: Boundary
     case: Case

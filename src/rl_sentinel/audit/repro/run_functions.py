@@ -51,7 +51,7 @@ def _shape(run: Run) -> tuple[object, ...]:
 
 
 def _body(text: Source, runs: Sequence[Run], outputs: tuple[str, ...]) -> list[str]:
-    """The lines of a function that makes the calls of these runs, which have one shape, and returns the outputs.
+    """The lines of a function that makes the calls of these runs and returns the outputs; the runs have the same shape.
 
     Raises:
         Unwritable: if there are no calls, or a step records calls inside of it.
@@ -77,7 +77,7 @@ def _body(text: Source, runs: Sequence[Run], outputs: tuple[str, ...]) -> list[s
 
 
 def _double_lines(text: Source, run: Run) -> list[str]:
-    """Lines that put the doubles of a run into the modules or classes of the target."""
+    """Lines that install the replacement functions of a run in the modules or classes of the target."""
     lines = []
     for path, double in {path: one for encoded in run.calls for path, one in encoded.step.doubles.items()}.items():
         owner, _, name = path.rpartition(".")

@@ -42,8 +42,8 @@ def script(
         code: the code of the law.
         expectation: the broken expectation.
         runs: the runs of the boundary.
-        known_views: for each pair of the expectation, the views of the expected and the observed tensor; None is
-            searched for by numbers.
+        known_views: for each pair of the expectation, the views of the expected and the observed tensor; a view of None
+            is searched for by numbers.
 
     Raises:
         Unwritable: if the calls have no source, or no run holds the compared numbers.

@@ -1,4 +1,4 @@
-"""Replay stored findings: match each record to a boundary, and check its law on its case as a job of the supervisor."""
+"""Replay stored findings: match each record to a boundary, and check the law of the record on its case."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Replay:
 
     @property
     def name(self) -> tuple[str, str]:
-        """Boundary, setting and number of the replay, so that each replay counts its own crashes."""
+        """Boundary, setting and number of the replay; the number separates the crashes of different replays."""
         return self.unit.boundary.path, f"{self.unit.setting} #{self.number}"
 
     @property

@@ -1,4 +1,4 @@
-"""Run work in a forked child of the user's process and return its events; the process itself is not changed."""
+"""Run work in a forked child of the user's process, and return its events; the user's process is not changed."""
 
 import json
 import os

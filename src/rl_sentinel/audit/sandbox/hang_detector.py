@@ -1,6 +1,6 @@
 """Remember functions of the target in which a call hung, so that the next such call is stopped sooner.
 
-A call is not stopped because it enters such a function, but only if it is still inside after a time that is far longer
+A call is not stopped because it enters such a function, but only if it is still in it after a time that is far longer
 than a normal call on a few rows.
 """
 
@@ -22,7 +22,7 @@ class Time:
         return Time(self.cpu - other.cpu, self.clock - other.clock)
 
     def doubled(self) -> "Time":
-        """Twice as long."""
+        """Twice this time."""
         return Time(2 * self.cpu, 2 * self.clock)
 
 

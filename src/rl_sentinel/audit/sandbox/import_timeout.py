@@ -47,7 +47,7 @@ def import_time_limit(cpu: float = CPU_SECONDS, clock: float = CLOCK_SECONDS) ->
 
 
 class _Watch(MetaPathFinder):
-    """An import hook that sees every import start and refuses modules that hung."""
+    """An import hook that notices the start of every import, and refuses modules that hung."""
 
     def __init__(self, cpu: float, clock: float) -> None:
         self.cpu, self.clock = cpu, clock

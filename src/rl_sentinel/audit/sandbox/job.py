@@ -11,7 +11,7 @@ SMOKE_CHECK = "smoke check"
 
 
 class Job(Protocol):
-    """Work in named pieces; each piece ends with one event that has its name under ``"law"``."""
+    """Work in named pieces; each piece ends with one event, which has the name of the piece under ``"law"``."""
 
     @property
     def name(self) -> tuple[str, str]:
@@ -32,7 +32,7 @@ class Job(Protocol):
         ...
 
     def without(self, done: Collection[str]) -> Self:
-        """The same job with these pieces left out."""
+        """The job without the pieces that are done."""
         ...
 
     def unfinished(self, piece: str, reason: str) -> Event:

@@ -26,7 +26,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def limit_memory(more: int, *, permanent: bool) -> None:
-    """Allow ``more`` bytes of address space beyond those in use; core dumps are off.
+    """Allow ``more`` bytes of address space beyond the bytes in use; disable core dumps.
 
     ``permanent`` also lowers the hard limit, which cannot be raised again.
     """

@@ -47,7 +47,7 @@ def run_all(work: Sequence[Job], jobs: int, send: Callable[[Event], None]) -> No
     """Run every job, ``jobs`` at a time, each in its own child, and send their events.
 
     A piece that crashes or hangs is not retried: its job goes on without it, until ``MOST_CRASHES`` pieces
-    have crashed or hung, or the smoke check has.
+    have crashed or hung, or the smoke check has crashed or hung.
     """
     if len(work) > jobs:  # a single function is not worth the time
         gc.collect()

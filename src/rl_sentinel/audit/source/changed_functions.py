@@ -1,4 +1,4 @@
-"""Compare two states of a source file: which functions changed, and where the lines of the others are now.
+"""Compare two states of a source file: find changed functions, and the new lines of all other functions.
 
 A file is split into the bodies of its outermost functions and methods, and its outline: everything else, with
 signatures, decorators, defaults, docstrings and comments. The changed functions are known only if the outlines are
@@ -17,7 +17,7 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 @dataclass(frozen=True, slots=True)
 class _Function:
-    """An outermost function: its first line (of its first decorator, from 1), its last line, and its body."""
+    """An outermost function: its first line (from 1, decorators included), its last line, and its body."""
 
     first: int
     last: int
@@ -38,7 +38,8 @@ class FileChange:
     """The difference between two states of one file with equal outlines.
 
     ``functions`` are the first lines, in the old state, of functions whose body changed. ``lines`` maps line numbers of
-    the old state to the new state: all lines of unchanged functions, and the first lines of changed ones and classes.
+    the old state to the new state: all lines of unchanged functions, and the first lines of changed functions and
+    classes.
     """
 
     functions: frozenset[int] = frozenset()
@@ -101,7 +102,7 @@ def _outermost(node: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def _first_lines(node: ast.ClassDef) -> tuple[int, int]:
-    """Possible first lines of a class: of its first decorator, and of its name."""
+    """The possible first lines of a class: the line of its first decorator, and the line with its name."""
     return min([node.lineno, *(d.lineno for d in node.decorator_list)]), node.lineno
 
 
@@ -135,7 +136,7 @@ def _cut(lines: list[bytes], start: _Position, end: _Position) -> bytes:
 
 
 def _kind(node: ast.AST) -> str:
-    """Properties of a body that matter before its function is called: a generator, a use of the defining class."""
+    """Properties of a body that matter before a call: whether it is a generator, and uses the defining class."""
     words, waiting = set[str](), [*ast.iter_child_nodes(node)]
     while waiting:
         child = waiting.pop()

@@ -17,12 +17,12 @@ _BEGIN = "import json, sys\ndef answer(x):\n    with open(sys.argv[1], 'w') as f
 
 
 def query(python: str, code: str, *arguments: str) -> Any:  # noqa: ANN401 - JSON
-    """Run Python lines in the interpreter, and return the value that they pass to ``answer(...)``.
+    """Run Python lines in another interpreter, and return the value that they pass to ``answer(...)``.
 
     The arguments are ``sys.argv[2:]``.
 
     Raises:
-        SentinelError: if it is not an interpreter, does not end in time, or gives no answer.
+        SentinelError: if ``python`` is not an interpreter, does not end in time, or returns no value.
     """
     with tempfile.TemporaryDirectory() as scratch:
         place = Path(scratch) / "answer.json"
@@ -50,7 +50,7 @@ def check_interpreter(python: str) -> str:
     """Return the path if it is an interpreter that can run a worker.
 
     Raises:
-        SentinelError: if it is not an interpreter, is older than 3.11, or lacks torch or numpy.
+        SentinelError: if the path is not an interpreter, or the interpreter is older than 3.11 or lacks torch or numpy.
     """
     if python == sys.executable:
         return python

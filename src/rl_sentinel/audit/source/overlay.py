@@ -13,7 +13,7 @@ def overlays(framework: Framework, version: str) -> tuple[str, ...]:
     """Folders for ``sys.path`` with the target's light packages at locked versions.
 
     Raises:
-        SentinelError: if they are not in the cache and cannot be fetched.
+        SentinelError: if the packages are not in the cache and cannot be fetched.
     """
     lock = "\n".join(sorted(framework.light(version).split()))
     if not lock:

@@ -80,7 +80,7 @@ def _has_table(file: Path) -> bool:
 
 
 def _raw_table(file: Path) -> Any:  # noqa: ANN401 - validated by pydantic
-    """The table as it is written; None if the file does not have it.
+    """The table as it is written in the file; None if the file does not have the table.
 
     Raises:
         SentinelError: if the file cannot be read as TOML, or ``tool`` is not a table.
@@ -140,7 +140,7 @@ def _message(file: Path, error: pydantic.ValidationError, raw_table: Any) -> str
 
 
 def _written(error: Any, raw_table: Any) -> list[str]:  # noqa: ANN401 - pydantic's, and not yet validated
-    """The keys of an error's location, without the types of a union that pydantic adds to them."""
+    """The keys in the location of an error, without the union types that pydantic adds."""
     keys, value = list[str](), raw_table
     for part in error["loc"]:
         if (isinstance(value, dict) and part in value) or (isinstance(value, list) and isinstance(part, int)):
@@ -161,7 +161,7 @@ def _key(part: str) -> str:
 
 
 def _fields(location: Sequence[str]) -> Sequence[str]:
-    """The valid keys in the table of an unknown key."""
+    """The valid keys of the table in which an unknown key is."""
     return list((FunctionTable if location[0] == "functions" else ProjectTable).model_fields)
 
 

@@ -14,7 +14,7 @@ _LISTED = "Available versions:"
 
 
 def target_of(target: TargetSpec, release: str) -> str:
-    """The ``audit`` target of a release; ``target`` is a framework or a git folder of it.
+    """The ``audit`` target of a release; ``target`` is a framework, or a git folder of a framework.
 
     Example:
         >>> from rl_sentinel.audit.source.releases import target_of

@@ -17,7 +17,7 @@ _MOST = 64 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class TreeState:
-    """Text of each Python file, and size and time of all other files, by path relative to the root."""
+    """By path relative to the root: the text of each Python file, and the size and time of each other file."""
 
     texts: Mapping[str, str] = field(default_factory=dict)
     others: Mapping[str, str] = field(default_factory=dict)

@@ -18,7 +18,7 @@ _NEEDS = r"(?i)\b(requires?|required|needs?|install|installed|enabled?|provide|t
 
 
 class Listed(NamedTuple):
-    """A value that the code lists as allowed for a setting; a refusal must name what the value needs."""
+    """A value that the code lists as allowed for a setting; a refusal is justified if it says what the value needs."""
 
     name: str
     value: str
@@ -44,7 +44,7 @@ class Listed(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answers(Expectation):
-    """The call returns; ``exception`` is the exception that it raised instead (empty: none), ``line`` its line.
+    """Expect that a call returns; ``exception`` is the exception that it raised, or empty, and ``line`` its line.
 
     ``listed`` is the listed value that the call used, if any: the exception may then name what this value needs.
     """
@@ -58,7 +58,7 @@ class Answers(Expectation):
     key: str = field(default="", kw_only=True)
 
     def measure(self) -> Measured | None:
-        """1 if the call raised an exception."""
+        """A distance of 1 if the call raised an exception."""
         return Measured(float(bool(self.exception)), 0.0)
 
     def broken(self) -> Tensor:

@@ -17,7 +17,7 @@ class Measured(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """One output of a call, and the value that it is compared with: another call's output, numbers, or None."""
+    """One output of a call, and the value with which it is compared: an output of another call, numbers, or None."""
 
     output: str
     expected: Tensor | None
@@ -80,7 +80,7 @@ class Expectation(ABC):
 
     @abstractmethod
     def broken(self) -> Tensor:
-        """True at the positions of the observed tensor that are not as expected."""
+        """True at each position of the observed tensor at which the value is not as expected."""
 
     @abstractmethod
     def sentence(self) -> str:
@@ -92,7 +92,7 @@ class Expectation(ABC):
 
         Args:
             observed: expression of the observed tensor.
-            expected: expression of the tensor that it is compared with, if any.
+            expected: expression of the tensor with which it is compared, if any.
         """
 
     def pairs(self) -> tuple[Pair, ...]:

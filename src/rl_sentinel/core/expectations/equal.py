@@ -13,7 +13,7 @@ from rl_sentinel.core.phrasing import at, of, two_numbers
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Equal(Expectation):
-    """Two tensors are equal where ``where`` is True, up to rounding or ``tolerance``.
+    """Expect that two tensors are equal where ``where`` is True, up to rounding or ``tolerance``.
 
     ``scale`` is the largest magnitude among the inputs of the arithmetic, besides the two tensors. With a ``change``,
     ``expected`` is the result before it, and ``observed`` the result after it.
@@ -80,7 +80,7 @@ class Equal(Expectation):
         return f"{self.reason}, yet {moves}" if self.reason else moves
 
     def assertion(self, observed: str, expected: str = "") -> str:
-        """The difference is within the allowance at every position of ``where``."""
+        """A Python expression: the difference is within the allowance at every position of ``where``."""
         near = f"(({observed}).double() - ({expected}).double()).abs() <= {self._allowed():.3g}"
         return f"bool(({near}){at_positions(self.where, self.observed)}.all())"
 

@@ -13,7 +13,7 @@ from rl_sentinel.core.phrasing import at, number
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Finite(Expectation):
-    """Every number is finite where ``where`` is True."""
+    """Expect that every number is finite where ``where`` is True."""
 
     output: str
     observed: Tensor
@@ -22,7 +22,7 @@ class Finite(Expectation):
     key: str = field(default="", kw_only=True)
 
     def measure(self) -> Measured | None:
-        """Infinite if a number is not finite."""
+        """An infinite distance if a number is not finite, else 0."""
         where = torch.ones_like(self.observed, dtype=torch.bool) if self.where is None else self.where
         return Measured(math.inf if bool(self.broken().any()) else 0.0, 0.0) if bool(where.any()) else None
 
@@ -38,7 +38,7 @@ class Finite(Expectation):
         return because(text, self.reason)
 
     def assertion(self, observed: str, expected: str = "") -> str:  # noqa: ARG002 - the signature of the base class
-        """All numbers are finite at every position of ``where``."""
+        """A Python expression: all numbers are finite at every position of ``where``."""
         return f"bool(({observed}).isfinite(){at_positions(self.where, self.observed)}.all())"
 
     def pairs(self) -> tuple[Pair, ...]:

@@ -10,7 +10,7 @@ ROUNDINGS = 64
 
 
 def because(text: str, reason: str) -> str:
-    """A sentence with its reason after a colon."""
+    """Append a reason to a sentence, after a colon."""
     return f"{text}: {reason}" if reason else text
 
 
@@ -27,7 +27,7 @@ def rounding(size: float, *tensors: Tensor) -> float:
 
 
 def first_cell(broken: Tensor) -> tuple[int, ...]:
-    """The first True cell; the first cell of all if none is True."""
+    """The index of the first True cell; the index of the first cell if no cell is True."""
     cells = torch.nonzero(broken)
     return tuple(int(index) for index in cells[0]) if len(cells) else (0,) * broken.dim()
 

@@ -13,7 +13,7 @@ from rl_sentinel.core.phrasing import of, two_numbers
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moves(Expectation):
-    """A change moves an output where ``where`` is True.
+    """Expect that a change of the input moves an output where ``where`` is True.
 
     ``moved`` is True where the output moved on any of ``trials`` batches; ``shown`` maps outputs to the results before
     and after the change on the batch in the report. With a ``direction`` the output must rise (1) or fall (-1), by more
@@ -32,7 +32,7 @@ class Moves(Expectation):
     key: str = field(default="", kw_only=True)
 
     def measure(self) -> Measured | None:
-        """1 if an output that must move does not move."""
+        """A distance of 1 if an output that must move does not move."""
         where = torch.ones_like(self.moved) if self.where is None else self.where
         return Measured(float(bool(self.broken().any())), 0.0) if bool(where.any()) else None
 
@@ -56,7 +56,7 @@ class Moves(Expectation):
         return because(f"{self.change.subject} had no effect on {target}{batches}", self.reason)
 
     def assertion(self, observed: str, expected: str = "") -> str:
-        """The output differs somewhere; with a direction, it moves the right way at every position of ``where``."""
+        """A Python expression: the output differs somewhere; with a direction, it moves in it at all of ``where``."""
         if not self.direction:
             return f"bool((({observed}) != ({expected})).any())"
         rise = f"({observed}) - ({expected})" if self.direction > 0 else f"({expected}) - ({observed})"

@@ -10,7 +10,10 @@ from rl_sentinel.core.expectations.base import Expectation, Measured
 
 
 class Attempt(NamedTuple):
-    """One attempt to use a setting or a batch, why it must be refused or accepted, and the refusal's text (or None)."""
+    """One attempt to use a setting or a batch.
+
+    It has the reason why it must be refused or accepted, and the text of the refusal (None without a refusal).
+    """
 
     name: str
     reason: str
@@ -19,7 +22,7 @@ class Attempt(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Refuses(Expectation):
-    """Every attempt is refused with a message; with ``accepts``, every attempt is accepted."""
+    """Expect that every attempt is refused with a message or, with ``accepts``, that every attempt is accepted."""
 
     output: str
     attempts: tuple[Attempt, ...]
@@ -28,7 +31,7 @@ class Refuses(Expectation):
     key: str = field(default="", kw_only=True)
 
     def measure(self) -> Measured | None:
-        """1 if an attempt has the wrong result."""
+        """A distance of 1 if an attempt has the wrong result."""
         return Measured(float(bool(self.broken().any())), 0.0) if self.attempts else None
 
     def broken(self) -> Tensor:
@@ -43,5 +46,5 @@ class Refuses(Expectation):
         return f"{fault}: {listed}"
 
     def assertion(self, observed: str, expected: str = "") -> str:  # noqa: ARG002 - the signature of the base class
-        """The attempt has the message of a refusal, or None if it must be accepted."""
+        """A Python expression: the attempt has the message of a refusal, or None if it must be accepted."""
         return f"({observed}) is {'None' if self.accepts else 'not None'}"

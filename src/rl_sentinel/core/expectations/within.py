@@ -13,9 +13,9 @@ from rl_sentinel.core.phrasing import at, number
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Within(Expectation):
-    """Every number lies between two bounds (tensors, or None for no bound); ``strict`` excludes the bounds.
+    """Expect that every number lies between two bounds; ``strict`` excludes the bounds, and None means no bound.
 
-    ``between_calls``: the lower bound is the same output of another call; a script computes it.
+    ``between_calls``: the lower bound is the same output of another call, and a script of the finding computes it.
     """
 
     output: str
@@ -57,7 +57,7 @@ class Within(Expectation):
         return torch.full_like(self.observed, otherwise).double() if bound is None else bound.double()
 
     def broken(self) -> Tensor:
-        """True where a number is beyond a bound (or at it, where the bounds are strict)."""
+        """True where a number is beyond a bound or, with strict bounds, equal to a bound."""
         value = self.observed.double()
         wrong = ~(self._excess() <= self._allowed())
         if self.strict:
@@ -81,7 +81,7 @@ class Within(Expectation):
         return f"between {number(low)} and {number(high)}"
 
     def assertion(self, observed: str, expected: str = "") -> str:
-        """The numbers are within the bounds at every position of ``where``."""
+        """A Python expression: the numbers are within the bounds at every position of ``where``."""
         parts = []
         for bound, sign in ((self.low, ">"), (self.high, "<")):
             if bound is not None:
