@@ -1,0 +1,10 @@
+# Corrections of verl/experimental/reward_loop/reward_manager/remote.py (0.9.1): a method of which an expression is replaced.
+# - The scorer is chosen by the column that data.reward_fn_key names.
+
+from replaced import replaced
+
+RemoteRewardManager.run_single = replaced(
+    RemoteRewardManager,
+    "run_single",
+    {'non_tensor_batch["data_source"]': "non_tensor_batch[self.config.data.reward_fn_key]"},
+)
