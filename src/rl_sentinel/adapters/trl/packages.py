@@ -66,13 +66,13 @@ truststore==0.10.5
 
 
 def light(version: str) -> str:
-    """Requirements for pip, each an exact pin; a tree without a version counts as the newest release."""
+    """Requirements for pip, as exact pins; an empty ``version`` counts as the newest release."""
     numbers = [int(n) for n in re.findall(r"\d+", version)[:2]] or [1, 0]
     return COMMON + next(pins for first, pins in LIGHT.items() if numbers >= [int(n) for n in first.split(".")])
 
 
 def installation(version: str) -> Installation:
-    """The installation for a script: TRL with its requirements, and the pins of the libraries that it calls."""
+    """The installation for a reproduction script: TRL with its requirements, and pins of libraries that TRL calls."""
     release, note = requirement("trl", version)
     pins = " ".join(
         line
