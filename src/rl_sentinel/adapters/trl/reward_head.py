@@ -38,7 +38,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def new_head(trainer: Callable[..., Any], seed: int, drawn: int) -> dict[str, Tensor]:
-    """The sum of absolute head weights, in a process that draws ``drawn`` random numbers before building the trainer."""
+    """The sum of absolute head weights, in a process that drew ``drawn`` random numbers before building the trainer."""
     from datasets import Dataset  # noqa: PLC0415 - in the target's overlay
 
     with tempfile.TemporaryDirectory() as folder:
