@@ -26,7 +26,7 @@ SHARED = frozenset(
     {"log_probs", "ref_log_probs", "rollout_log_probs", "values", "advantages", "returns", "entropy", "kl"}
 )
 
-#: The group of the context-parallel ranks, by which the doubles of collectives recognize it.
+#: The group of the context-parallel ranks, by which the fake collectives recognize it.
 _CONTEXT = object()
 
 Spans = list[tuple[int, int]]

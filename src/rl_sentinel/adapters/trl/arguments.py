@@ -28,7 +28,7 @@ DISTILLATION = "trl.trainer.distillation_trainer.DistillationTrainer"
 #: Kind -> the trainer.
 TRAINERS: Mapping[str, str] = {"grpo": GRPO, "rloo": RLOO, "distillation": DISTILLATION}
 
-#: The kinds of those that sample with tools.
+#: The kinds of trainers that sample with tools.
 WITH_TOOLS = ("grpo", "distillation")
 
 #: Neutral name of a setting -> its field in a trainer's configuration, if the names differ.
@@ -76,7 +76,7 @@ def training(kind: str, settings: Settings, described: frozenset[str] = frozense
     return Object(ready_to_train, parts, at={"trainer": "", "micro_batches": "args.gradient_accumulation_steps"})
 
 
-#: The double of the trained model: log-probs and entropies of the batch's tokens.
+#: The fake trained model: log-probs and entropies of the batch's tokens.
 POLICY = Object(Policy, {"logprobs": Column("logprob"), "entropies": Column("entropy")})
 
 

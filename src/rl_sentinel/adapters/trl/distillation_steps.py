@@ -38,7 +38,7 @@ from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec, Form, Sizes
 
-#: A completion of the data set, where the student samples its own.
+#: A completion of the data set, which the student replaces with a sampled completion.
 ANSWER = [FILL, FILL, END]
 
 #: A conversation of the data set, for the constructor.

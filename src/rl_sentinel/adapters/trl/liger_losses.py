@@ -30,7 +30,7 @@ GRPO_FAMILIES = ("dapo", "grpo", "bnpo", "dr_grpo", "vLLM, token_truncate")
 #: DPO's losses that Liger has under the claims of the plain ones.
 DPO_LOSSES = ("default", "apo_zero", "apo_down", "sppo_hard", "nca_pair")
 
-#: What a release passes to Liger's loss: before, a setting had no effect on it.
+#: An argument that a release passes to Liger's loss. In earlier releases, the setting has no effect on this loss.
 _LOSS_TYPE = "loss_type=self.loss_type"
 
 

@@ -168,7 +168,7 @@ FAMILIES: Mapping[str, Family] = {
     ),
 }
 
-#: Families of subclasses with their own loss.
+#: Families of subclasses that define a loss.
 OF_SUBCLASSES = (
     *("no loss type", "dapo", "grpo", "bnpo", "dr_grpo", "grpo, sequence", "grpo, sequence and token"),
     *("two-sided clip", "KL", "top entropy"),

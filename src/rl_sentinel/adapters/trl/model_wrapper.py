@@ -7,10 +7,10 @@ from torch import Tensor
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
 
-#: Setting: whether the model is wrapped; the law also asks with a wrapper.
+#: Setting: whether the model is wrapped; a law also runs the step with a wrapper.
 WRAPPED: Settings = {"wrapped": False}
 
-#: What holds for it.
+#: The claim about this setting.
 SHARES: Claims = claims(
     "torch, DistributedDataParallel.forward: it prepares the reducer that averages gradients over the ranks in "
     "backward; accelerate's prepare wraps the model that training_step passes on",
@@ -25,7 +25,7 @@ class ModelWrapper:
 
     training = True
 
-    def __init__(self, module: Any) -> None:  # noqa: ANN401 - a double of a model
+    def __init__(self, module: Any) -> None:  # noqa: ANN401 - a fake model
         """Wrap the model."""
         self.module = module
         self.passes = 0

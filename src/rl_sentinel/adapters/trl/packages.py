@@ -42,7 +42,7 @@ fsspec==2025.10.0
 
 _BEFORE_1_0 = _WITH_TRANSFORMERS_4 + "transformers==4.57.6 tokenizers==0.22.2"
 
-#: For releases that take no layers from it, which need a GPU, at import.
+#: For releases that do not import Liger's layers, which need a GPU.
 _LIGER = " liger-kernel==0.8.5"
 
 #: First release of a range -> its pins, newest first. How ``Trainer.training_step`` scales a loss under accumulation

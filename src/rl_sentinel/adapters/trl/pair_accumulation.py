@@ -24,7 +24,7 @@ from rl_sentinel.adapters.trl.preferences import (
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary, Unbound
 
-#: Each trainer's places in the releases, and the families whose loss has a mean over the tokens of a micro-batch.
+#: Paths of each trainer by release, and the families whose loss has a mean over the tokens of a micro-batch.
 TRAINERS: tuple[tuple[tuple[str, ...], Mapping[str, Family]], ...] = (
     ((DPO,), {"rpo": DPO_FAMILIES["rpo"]}),
     ((CPO, CPO_EXPERIMENTAL), {"default": CPO_FAMILIES["default"]}),

@@ -53,7 +53,7 @@ LOGGED = (
     "logps/rejected",
 )
 
-#: Each trainer's places in the releases, the settings under which it is asked, and whether its rows are pairs.
+#: Paths of each trainer by release, the settings under which it is called, and whether its rows are pairs.
 TRAINERS: tuple[tuple[tuple[str, ...], Family, bool], ...] = (
     ((DPO,), DPO_FAMILIES["default"], True),
     ((CPO, CPO_EXPERIMENTAL), CPO_FAMILIES["default"], True),

@@ -197,5 +197,5 @@ def all_reduce(tensor: Tensor, op: object = None) -> None:  # noqa: ARG001 - tor
     tensor.copy_(torch.stack(gather_from_ranks(tensor.clone())).sum(0))
 
 
-#: Collective of torch -> its double.
+#: Collective of torch -> its fake.
 COLLECTIVES: dict[str, Callable[..., Any]] = {"barrier": barrier, "all_reduce": all_reduce}

@@ -201,7 +201,7 @@ ORPO_FAMILIES: Mapping[str, Family] = {
 _TPO = "tpo_config.py, TPOConfig, docstring of loss_type: {}"
 _PAIRS_ALONE: Settings = {**_BETA, "tpo_likelihood_weight": 0.0, "reference": False}
 
-#: Without the third response but in the first one, whose third response is the preferred one.
+#: Losses without the third response, except the first loss, where the third response equals the preferred one.
 TPO_FAMILIES: Mapping[str, Family] = {
     "default": Family(
         {**_BETA, "tpo_likelihood_weight": 0.5, "likelihood_weight": 0.5, "reference": False},

@@ -31,7 +31,7 @@ DEFAULTS: Mapping[str, Any] = {
     "max_completion_length": None,
 }
 
-#: What a constructor asks of packages that one method alone calls: BCO's weights of an underlying distribution.
+#: Functions with which a constructor checks for packages that only one method needs.
 OPTIONAL_PACKAGES = ("is_sklearn_available", "is_joblib_available")
 
 PAIR = {"prompt": "w1 w2", "chosen": "w3 w4", "rejected": "w5"}

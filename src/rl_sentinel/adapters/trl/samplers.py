@@ -96,7 +96,7 @@ def uses(
     }
 
 
-def _trainer(completions: int, rows: int, prompts: int, *, shuffle: bool) -> Any:  # noqa: ANN401 - a double
+def _trainer(completions: int, rows: int, prompts: int, *, shuffle: bool) -> Any:  # noqa: ANN401 - a fake
     """A fake trainer of one process, with the attributes that its sampler reads."""
     batch = prompts * completions
     steps = STEPS if batch % STEPS == 0 else 1

@@ -53,10 +53,10 @@ FIELDS = {"other": "generation_kwargs"}
 #: Engine -> what it calls the longest completion.
 _LIMIT = {"transformers": "max_new_tokens", "server": "max_tokens", "colocate": "max_tokens"}
 
-#: What the source of a trainer has that takes every prompt for a conversation, so that a text fails.
+#: Source text of a trainer that treats every prompt as a conversation, so that a plain text fails.
 _CONVERSATIONS_ALONE = re.compile(r"_last_loaded_step = [^\n]*\n+ +prompts = \[prepare_multimodal_messages_vllm\(")
 
-#: What the source of a release has whose engine may extend over ranks.
+#: Source text of a release whose engine may extend over ranks.
 SPLIT_ENGINE = "all_gather_object"
 
 _DOCS = "grpo_config.py, parameters that control generation, and generation_kwargs: passed on to the engine"

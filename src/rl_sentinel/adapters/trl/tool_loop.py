@@ -26,7 +26,7 @@ from rl_sentinel.core.claims import claims
 #: Tokens of a reply, one that its parsed message does not have, and one of the reply to the result.
 REPLY, HIDDEN, LAST = 6, 14, 15
 
-#: What the tool answers.
+#: The result of the tool.
 RESULT = "w9"
 
 _LOOP = (
