@@ -84,9 +84,9 @@ def _as_parallel(boundary: Boundary) -> Boundary:
 
 
 def chunks_are_full(inputs: Inputs) -> str:
-    """The reason to skip a batch with a chunk without a predicted token; empty otherwise.
+    """The reason to skip a batch if a chunk has no predicted token; empty otherwise.
 
-    In real runs, all chunks have such tokens, because the sequences are long.
+    In real runs, all chunks have predicted tokens, because the sequences are long.
     """
     chunks = 2 * inputs.layout.context
     shortest = int((inputs.batch.prompt_length + inputs.batch.length).min())

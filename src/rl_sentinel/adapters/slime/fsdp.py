@@ -190,7 +190,7 @@ class _Count(PerRow):
     """The length of a list, as a scalar."""
 
     def read(self, value: Any, sizes: object) -> Tensor:  # noqa: ANN401, ARG002 - a list
-        """A tensor without axes."""
+        """The length of the list, as a tensor without axes."""
         return torch.tensor(float(len(value)))
 
     def source(self, expression: str, sizes: object) -> str:  # noqa: ARG002

@@ -62,7 +62,10 @@ def rates(  # noqa: PLR0913 - options of the command line
     floor: float,
     share: bool,  # noqa: FBT001 - a setting
 ) -> list[float]:
-    """The learning rates of ``count`` updates, as fractions of the peak. With ``share``, the warm-up is a fraction."""
+    """The learning rates of ``count`` updates, as fractions of the peak.
+
+    slime gets the length of the warm-up as a fraction of all updates if ``share`` is True, else as a number of updates.
+    """
     optimizer = SimpleNamespace(param_groups=[{"lr": 0.0}])
     with replaced_globals(build.__globals__, OptimizerParamScheduler=MegatronSchedule):
         schedule = build(_arguments(kind, warm_up, updates, floor, share=share), optimizer)

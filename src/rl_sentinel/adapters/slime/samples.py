@@ -48,7 +48,7 @@ class Reward(Cell):
         return reward_dict(reward, "seven") if inputs.settings.get("reward_key") else reward
 
     def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401 - a number or a dict
-        """The reward of one row."""
+        """The reward of one row, read from a number or from a dict."""
         return Cell.take(self, value["score"] if isinstance(value, dict) else value, sizes)
 
 

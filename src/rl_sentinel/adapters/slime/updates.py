@@ -81,7 +81,7 @@ def _bound(
 
 
 def _command_line_options(target: Target) -> str:
-    """The source of slime's command-line options, with ``_`` for ``-``."""
+    """The source of slime's command-line options, with each ``-`` replaced by ``_``."""
     path = target.root / "slime/utils/arguments.py"
     return path.read_text(encoding="utf-8").replace("-", "_") if path.is_file() else ""
 
@@ -165,7 +165,7 @@ def _reduced(path: str, *, per_token: bool) -> Step:
 
 
 def command_line(settings: Settings, words: Settings, **more: Codec) -> Object:
-    """The arguments: slime's defaults, overridden by ``words`` (names of slime), and knobs for ``settings``."""
+    """The arguments: slime's defaults, overridden by ``words`` and by knobs for ``settings``."""
     knobs: dict[str, Codec] = {NUMBERS.get(name, name): Knob(name) for name in settings}
     return Namespace(**{name: Constant(value) for name, value in {**DEFAULTS, **words}.items()} | knobs | more)
 

@@ -86,11 +86,11 @@ class CompletionMask(ResponseMask):
 
     @property
     def shapes(self) -> frozenset[str]:
-        """The length."""
+        """The column ``length``, which determines the shape of the mask."""
         return frozenset({"length"})
 
     def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - as the form
-        """The mask in the form's layout."""
+        """The mask in the layout of ``form``."""
         present = inputs.batch.valid & inputs.batch.live.unsqueeze(1)
         return self.form.lay_out(present.to(self.dtype), inputs)
 
@@ -101,7 +101,7 @@ class ToolMask(Padded):
 
     @property
     def needs(self) -> frozenset[str]:
-        """The length, which the completion mask gives."""
+        """``length``, which the completion mask provides."""
         return frozenset({"length"})
 
     def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
@@ -193,7 +193,7 @@ class PromptsOfRanks(OneColumn):
 
     @property
     def axes(self) -> frozenset[Axis]:
-        """The ranks."""
+        """``ranks``: the number of lists is the number of ranks."""
         return frozenset({"ranks"})
 
     def put(self, inputs: Inputs) -> list[list[dict[str, str]]]:
@@ -238,11 +238,11 @@ class Completions(Codec):
 
     @property
     def shapes(self) -> frozenset[str]:
-        """The length."""
+        """The column ``length``, which determines the length of each list."""
         return frozenset({"length"})
 
     def ended(self, batch: Batch) -> Tensor:
-        """``[B]``: True where the completion is not truncated."""
+        """True where the completion is not truncated, ``[B]``."""
         if self.cut == "mask":
             return batch.live
         return batch.scored if self.cut else torch.ones(batch.rows, dtype=torch.bool)

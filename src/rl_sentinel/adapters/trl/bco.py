@@ -1,4 +1,4 @@
-"""TRL's BCO on responses labeled desirable or undesirable: a training step over the micro-batches of a step."""
+"""TRL's BCO on responses labeled desirable or not: a training step over the micro-batches of an optimizer step."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace

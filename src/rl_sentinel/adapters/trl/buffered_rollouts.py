@@ -60,7 +60,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def sampled_slices(
     entry: Callable[..., Any], trainer: type, lengths: Tensor, *, limited: bool
 ) -> dict[str, list[float]]:
-    """Per row, the number of trained tokens, and how many of prompt and completion differ from the engine's row."""
+    """Per row, the number of trained tokens, and the number of wrong parts.
+
+    The parts are the prompt and the completion. A part is wrong if it differs from the engine's prompt or completion.
+    """
     counts, tokenizer = lengths.sum(1).tolist(), make_byte_tokenizer()
     rows = [[*id_tokens(row), *[FILL] * (count - 1), END] for row, count in enumerate(counts)]
     longest = max(map(len, rows))

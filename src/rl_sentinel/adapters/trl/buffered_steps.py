@@ -136,7 +136,10 @@ ROWS = 20
 
 
 def few_rows(inputs: Inputs) -> str:
-    """The reason to skip a batch with more than :data:`ROWS` prompts (each prompt needs a distinct word); or empty."""
+    """The reason to skip a batch with more than :data:`ROWS` prompts; empty otherwise.
+
+    Each prompt needs a distinct word.
+    """
     return "there are more prompts than words" if inputs.batch.rows > ROWS else ""
 
 

@@ -164,7 +164,7 @@ def compare_rows(
 
 
 def _differences(expected: tuple[list[int], list[int]], found: tuple[list[int], list[int]]) -> tuple[float, float]:
-    """The number of wrong tokens. If it is 0, also by how many tokens the start of the completion is wrong."""
+    """The number of wrong tokens and, if it is 0, the number of tokens by which the start of the completion is off."""
     before, prompt = found[0], expected[0]
     before = before[1:] if before[:1] == [END] and prompt[:1] != [END] else before
     whole, right = [*before, *found[1]], [*prompt, *expected[1]]

@@ -17,7 +17,7 @@ class LabelForm(Padded):
     """Labels ``[B, T]``: a token id where the token trains, -100 elsewhere."""
 
     def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
-        """The mask as labels."""
+        """Labels that encode the mask."""
         laid = Padded.lay_out(self, column, inputs)
         return torch.where(laid > 0, 5, -100)
 
@@ -39,7 +39,7 @@ class LeftSequence(Form):
 
     @property
     def needs(self) -> frozenset[str]:
-        """The lengths."""
+        """``length``, which is needed to find the responses."""
         return frozenset({"length"})
 
     def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
@@ -76,7 +76,7 @@ class LeftLabels(LeftSequence):
     """Labels of whole completions in left-padded sequences; -100 elsewhere."""
 
     def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
-        """The mask as labels."""
+        """Labels that encode the mask."""
         return torch.where(LeftSequence.lay_out(self, column, inputs) > 0, 5, -100)
 
     def read(self, value: Tensor, sizes: Sizes) -> Tensor:

@@ -62,7 +62,11 @@ def compare_prompts(
     prompts: list[dict[str, str]],
     rows: list[dict[str, Any]],
 ) -> dict[str, list[float]]:
-    """The number of tokens of each trained prompt, 1 where the engine read another prompt, and what it read besides."""
+    """Compare each trained prompt with the prompt that the engine read.
+
+    Returns ``count``, the number of tokens of the trained prompt; ``others``, 1 if the prompts differ; and ``more``,
+    the number of additional tokens in the engine's prompt.
+    """
     labels = {text: number for number, text in enumerate(dict.fromkeys(row["prompt"] for row in prompts))}
     texts = [text_of(labels[row["prompt"]]) for row in prompts]
     sampled = [([5] * len(row["tokens"]), [0.0] * len(row["tokens"])) for row in rows]
@@ -77,7 +81,10 @@ def compare_prompts(
 
 
 def few_prompts(inputs: Inputs) -> str:
-    """The reason to skip a batch with more prompts than known words, which end the prompts; empty otherwise."""
+    """The reason to skip a batch with more prompts than known words; empty otherwise.
+
+    Each prompt must end with a different word.
+    """
     return "there are more prompts than words" if len(set(inputs.batch.group.tolist())) > WORDS else ""
 
 

@@ -46,5 +46,5 @@ def without_compiler(trainer: Any) -> Any:  # noqa: ANN401 - a trainer
 
 
 def forwarded(_wrapped: object, _module: object, method: Callable[..., Any], *arguments: Any, **more: Any) -> Any:  # noqa: ANN401 - as trl's
-    """Call the method directly: a fake call of the data-parallel wrapper, without a wrapper."""
+    """Call the method directly, in place of a call through the data-parallel wrapper."""
     return method(*arguments, **more)

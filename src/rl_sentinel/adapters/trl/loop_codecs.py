@@ -44,7 +44,7 @@ _PRODUCERS = {
 
 
 def flat(number: float) -> Derived:
-    """``[B, T]`` with the same number at every token."""
+    """A tensor ``[B, T]`` with the same number at every token."""
     follows = frozenset({"extra"})
     return Derived(lambda i: torch.full((i.batch.rows, i.batch.width + i.layout.extra), number), follows)  # type: ignore[arg-type]  # names of axes
 
@@ -180,7 +180,10 @@ def trains_as_sampled(inputs: Inputs) -> str:
 
 
 def several_tokens(inputs: Inputs) -> str:
-    """The reason to skip a mini-batch with fewer than two trained tokens (their variance is undefined); or empty."""
+    """The reason to skip a mini-batch with fewer than two trained tokens; empty otherwise.
+
+    The variance of one number is undefined.
+    """
     return "" if int(inputs.mini_batch.mask.sum()) > 1 else "advantages of one token have no variance"
 
 

@@ -63,10 +63,10 @@ def merged_logprobs(  # noqa: PLR0913 - the parts of a loss
     trained: Tensor,
     strategy: str,
 ) -> Tensor:
-    """``[B, T]``: how much each token adds to the log-prob of the tokens so far, merged into one.
+    """The log-prob ``[B, T]`` that each token adds when it is merged with all earlier tokens of its row.
 
-    The probability of the tokens themselves is where the merged distribution has the token of its own position: the
-    first one, or with the strategy ``bayesian`` the last one.
+    In the merged distribution, the probability of the actual tokens is at the entry of the first token or, with the
+    strategy ``bayesian``, at the entry of the last token.
     """
     loss = kind(SimpleNamespace(**distance_settings(1.0, aligned=True), uld_token_merge_strategy=strategy))
     has_tokens = "token_ids" in inspect.signature(entry).parameters

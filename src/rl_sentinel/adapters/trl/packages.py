@@ -66,7 +66,7 @@ truststore==0.10.5
 
 
 def light(version: str) -> str:
-    """Requirements for pip, as exact pins; an empty ``version`` counts as the newest release."""
+    """Requirements for pip, as exact pins; a ``version`` without numbers counts as the newest release."""
     numbers = [int(n) for n in re.findall(r"\d+", version)[:2]] or [1, 0]
     return COMMON + next(pins for first, pins in LIGHT.items() if numbers >= [int(n) for n in first.split(".")])
 

@@ -24,7 +24,7 @@ Cut = Literal["", "keep_start", "keep_end"]
 
 
 class NoPadding(Padded):
-    """``[B, T]`` without extra padding from the layout: a collator pads to the longest sequence."""
+    """A tensor ``[B, T]`` without extra padding from the layout: a collator pads only to the longest sequence."""
 
     @property
     def axes(self) -> frozenset[Any]:

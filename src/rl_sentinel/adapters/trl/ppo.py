@@ -70,7 +70,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def restore_former_names() -> None:
-    """Add names to transformers that old TRL releases import; no boundary calls them."""
+    """Add to transformers the names that old TRL releases import; no boundary calls these functions."""
     try:
         transformers = importlib.import_module("transformers")
     except ImportError:

@@ -1,4 +1,4 @@
-"""Read facts about a TRL release from its source: configuration fields, trainer methods, and places of logs."""
+"""Read facts about a TRL release from its source: configuration fields, trainer methods, and logged metrics."""
 
 import dataclasses
 import inspect

@@ -78,7 +78,7 @@ def uses(
     shuffle: bool,  # noqa: FBT001 - a setting
     prompts: int,
 ) -> dict[str, list[float]]:
-    """Two ratios: draws of each prompt per epoch by their mean, and the number of all draws by the planned number.
+    """Two ratios: each prompt's draws per epoch to their mean, and the number of all draws to the planned number.
 
     The planned number is the length of the sampler. It must not count an incomplete last generation, which the sampler
     drops. Therefore, for the draws per prompt, the number of prompts per generation divides the size of the data set.

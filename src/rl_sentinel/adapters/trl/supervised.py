@@ -70,7 +70,7 @@ class Examples(PairFeatures):
 
     @property
     def shapes(self) -> frozenset[str]:
-        """The response lengths, which the features contain."""
+        """The column ``length``, which determines the length of each response."""
         return frozenset({"length"})
 
     def put(self, inputs: Inputs) -> list[dict[str, Any]]:

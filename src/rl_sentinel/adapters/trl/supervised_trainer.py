@@ -88,7 +88,7 @@ def train_rank(_entry: Any, trainer: Any) -> Tensor:  # noqa: ANN401 - a method 
 
 
 def alone(trainer: Any) -> Any:  # noqa: ANN401 - a trainer
-    """The trainer with a new record of losses, which the trainer that it was copied from does not share."""
+    """The trainer with a new record of losses, separate from the record of the original trainer."""
     trainer.accelerator = RankAccelerator(trainer.accelerator.own, 0, 1)
     return trainer
 

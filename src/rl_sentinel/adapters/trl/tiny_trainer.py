@@ -121,11 +121,11 @@ def make_trainer(kind: str, derived: Any = None, engine: str = "", **settings: A
 
     Args:
         kind: ``"grpo"``, ``"rloo"``, or ``"distillation"``, which has a teacher and no reward.
-        derived: a subclass of that trainer, with its own configuration.
+        derived: a subclass of that trainer, with a separate configuration class.
         engine: the mode of a vLLM engine that the constructor starts; the caller replaces the function that starts it.
         settings: fields of the configuration; the configuration raises on a field that the release lacks. A reference
-            policy and a vLLM engine are set after construction: the constructor would download one and start the
-            other.
+            policy and a vLLM engine are set after construction: the constructor would download the policy and
+            start the engine.
     """
     from datasets import Dataset  # noqa: PLC0415 - in the target's overlay
 

@@ -1,4 +1,4 @@
-"""Outputs of a boundary that count tokens or mask values that differ from the chat template, by row."""
+"""Outputs that count, per row, the tokens or mask values that differ from the chat template."""
 
 from collections.abc import Sequence
 from typing import Any

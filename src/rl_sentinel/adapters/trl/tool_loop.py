@@ -1,4 +1,4 @@
-"""TRL's tool-calling loop: a check that sampled tokens stay unchanged, and of which tokens train."""
+"""TRL's tool-calling loop: checks that sampled tokens stay unchanged and that the correct tokens train."""
 
 import inspect
 from collections.abc import Callable, Iterator

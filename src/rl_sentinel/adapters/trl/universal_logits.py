@@ -104,7 +104,7 @@ def distance(  # noqa: PLR0913 - the parts of a loss
 
 
 def distance_settings(temperature: float, *, aligned: bool) -> dict[str, Any]:
-    """Fields of the configuration that the loss reads, except the merge strategy; only the distance has a weight."""
+    """Fields of the configuration that the loss reads, except the merge strategy. The cross-entropy has weight 0."""
     about = {"uld_student_temperature": temperature, "uld_teacher_temperature": temperature, "beta": 0.5}
     about |= {"uld_crossentropy_weight": 0.0, "uld_distillation_weight": 1.0, "use_extended_uld": aligned}
     return about | dict.fromkeys(("uld_skip_student_eos", "uld_skip_teacher_eos", "uld_use_hybrid_loss"), False)
