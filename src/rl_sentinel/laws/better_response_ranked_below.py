@@ -1,9 +1,9 @@
 """RNK001 better-response-ranked-below: of two responses to one prompt, the better one gets the lower advantage.
 
 What it says:
-    Of two responses to one prompt that differ only in reward, the better one never has the lower advantage:
-    if the two swap their rewards, the advantage of the one that becomes worse does not rise. A response that is alone
-    in its group never gets a lower advantage for a higher reward.
+    Of two responses to one prompt that differ only in reward, the better one never has the lower advantage: if they
+    swap their rewards, the advantage of the response that becomes worse does not rise. A response that is alone in its
+    group never gets a lower advantage for a higher reward.
 
 Why it matters:
     An estimator that ranks the worse response above the better one trains the policy against its reward. A
@@ -21,8 +21,8 @@ How to fix it:
     keeps the order.
 
 Where it does not apply:
-    Boundaries that read no task reward. Two responses are compared where a relative baseline is claimed, and a lone one
-    where outcomes are credited by group.
+    Boundaries that read no task reward. Two responses are compared only if a relative baseline is claimed. A lone
+    response is tested only if outcomes are credited by group.
 
 Seen in:
     See the audit's reports.

@@ -109,7 +109,7 @@ def _unclipped(ask: Ask, case: Case, ratio: str, row: int) -> Iterator[Expectati
 
 
 def _smooth(here: Tensor, above: Tensor, below: Tensor, row: int, size: float) -> Iterator[Expectation]:
-    """Expect that the loss gains above 1 what it loses below 1; ``size`` is the largest advantage."""
+    """Expect equal slopes of the loss on both sides of a ratio of 1; ``size`` is the largest advantage."""
     gained, lost = (float((a.double() - b.double()).sum()) for a, b in ((above, here), (here, below)))
     largest, size = max(abs(gained), abs(lost)), max(size, float(here.abs().max()))
     if largest <= _ROUNDINGS * torch.finfo(here.dtype).eps * size:

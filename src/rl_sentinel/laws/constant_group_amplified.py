@@ -1,8 +1,8 @@
 """DEG002 constant-group-amplified: a prompt whose rewards are all equal gets a nonzero advantage.
 
 What it says:
-    Responses of equal reward get advantage zero from a relative baseline, with an error of at most 4 roundings of the
-    reward if it is centered, and of at most 1e-3 if it is standardized, for rewards of any size.
+    With a relative baseline, responses of equal reward get advantage zero, for rewards of any size. The allowed error
+    is 4 roundings of the reward for centered advantages, and 1e-3 for standardized advantages.
 
 Why it matters:
     A mean of equal numbers has a rounding error, which is divided by a deviation that should be zero.
@@ -25,7 +25,7 @@ How to fix it:
 
 Where it does not apply:
     Baselines that are not claimed to be relative; batches with a row that is dead, suppressed, alone in its group,
-    masked at its last token, or one step of a trajectory. In a user's function, a break is a hazard.
+    masked at its last token, or one step of a trajectory. In a user's function, the level of a finding is hazard.
 
 Seen in:
     See the audit's reports.

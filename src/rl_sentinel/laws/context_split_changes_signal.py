@@ -5,8 +5,8 @@ What it says:
     number that declares its population, and no gradient of the loss.
 
 Why it matters:
-    Each rank holds pieces of every sequence, so a mask that is cut at other positions than the values, a statistic of
-    one rank's tokens, or a factor that counts the ranks changes advantages or the learning rate compared with a run
+    Each rank holds pieces of every sequence. Cutting a mask at other positions than the values, using a statistic of
+    one rank's tokens, or scaling by the number of ranks changes advantages or the learning rate, compared with a run
     without context parallelism.
 
 A boundary that breaks it:

@@ -22,8 +22,8 @@ How to fix it:
     computed, with the narrowed mask, not after it.
 
 Where it does not apply:
-    Boundaries that read no mask; results that overflow, which MSK004 reports. Rows that train,
-    which MSK002 and GRP001 are about; the last step of a trajectory of which another step trains.
+    Boundaries that read no mask. Results that overflow, which MSK004 reports. Rows that train, which MSK002 and GRP001
+    cover. The last step of a trajectory in which another step trains.
 
 Seen in:
     verl 0.2 to 0.9.1, the group estimators (upstream pull request 6452).
@@ -58,7 +58,7 @@ def _vary(case: Case, variant: int) -> Case | None:
 
 
 def _trained(batch: Batch, seen: Observation, boundary: Boundary) -> Tensor:
-    """``[B]``: rows that still have a trained token after the boundary's own rejection decisions."""
+    """Rows ``[B]`` that still have a trained token after the boundary's rejection decisions."""
     trained = batch.mask
     for name, output in boundary.outputs.items():
         if output.quantity == "keep" and output.axes == "B T":
@@ -96,7 +96,7 @@ def _level(case: Case) -> Level:
 
 
 def _intended(boundary: Boundary) -> str:
-    """Why the influence may be intended: the reward of a rejected row enters a group baseline or a batch statistic."""
+    """The reason why the influence may be intended; it depends on the stage and the claimed scope."""
     scope = value_of(boundary.claims.scope) if boundary.stage == "advantage" else None
     if scope == "group":
         return "A rejected response was still sampled, so its reward is an unbiased sample for the baseline."

@@ -21,7 +21,8 @@ How to fix it:
 
 Where it does not apply:
     All other batches. Refusing such a batch with a message is not a fault. A user's function may never be called with a
-    row, a group or a batch that has nothing to train, with one row, or with a lone response: there it is a hazard.
+    row, a group or a batch that has nothing to train, with one row, or with a lone response. In these cases, the level
+    of a finding is hazard.
 
 Seen in:
     See the audit's reports.
@@ -54,7 +55,7 @@ _EXCLUDED = ("no trained token", "one row", "a group without a live row", "a lon
 
 
 def _own_level(case: Case) -> Level:
-    """A hazard if the batch has a row without a trained token, or is of a kind that callers may exclude."""
+    """Hazard if a row has no trained token, or if callers may exclude this kind of batch; else fault."""
     excluded = not bool(case.batch.live.all()) or any(KINDS[kind](case.batch) for kind in _EXCLUDED)
     return "hazard" if excluded else "fault"
 

@@ -25,13 +25,13 @@ How to fix it:
     difference is intended, give the algorithm another name.
 
 Where it does not apply:
-    Claims that the table of formulas does not know. Advantages of batches with a row that is dead,
-    suppressed, alone in its group, masked at its last token, or one step of a trajectory, and groups of equal
-    rewards: other laws cover these. Where step-wise trajectories are claimed, the last step of each trajectory is
-    compared, and all steps with the same mask must have its advantage. Where credit runs over time, an untrained token
-    between trained ones may count as a time step on all cases or on none; if it is claimed to be passed over, on none.
-    Only with that claim, a baseline per token is compared on such rows.
-    Losses whose aggregation is not claimed.
+    Claims that the table of formulas does not know. Advantages of batches with a row that is dead, suppressed, alone in
+    its group, masked at its last token, or one step of a trajectory, and groups of equal rewards: other laws cover
+    these. Where step-wise trajectories are claimed, the last step of each trajectory is compared, and all steps with
+    the same mask must have its advantage. If credit runs over time, an untrained token between trained tokens may count
+    as a time step, in all cases or in no case. If the boundary claims to pass over such tokens, they must not count.
+    Only with this claim, baselines per token are compared on rows with such tokens. Losses whose aggregation is not
+    claimed.
 
 Seen in:
     See the audit's reports.
@@ -74,7 +74,7 @@ def _applies(boundary: Boundary) -> str:
 
 
 def _is_estimator(boundary: Boundary) -> bool:
-    """Whether the claimed algorithm is one whose formula covers balanced batches only."""
+    """Whether the boundary claims an advantage estimator with a known formula, which covers balanced batches only."""
     return boundary.stage == "advantage" and known_advantages(boundary)
 
 
@@ -83,7 +83,7 @@ def _vary(case: Case, variant: int) -> Case | None:
 
 
 def _knobs(boundary: Boundary) -> Iterator[Settings]:
-    """No override, then each claimed knob at each of its values."""
+    """Overrides of settings: first none, then each value of each claimed knob."""
     yield {}
     for knob in boundary.claims.knobs:
         if knob.name not in _chosen(boundary):
@@ -91,7 +91,7 @@ def _knobs(boundary: Boundary) -> Iterator[Settings]:
 
 
 def _chosen(boundary: Boundary) -> set[str]:
-    """Knobs that a claim of the boundary depends on; they are not changed."""
+    """Names of settings with a text or a boolean value. Claims may depend on them, so they are not changed."""
     return {n for settings in boundary.settings.values() for n, v in settings.items() if isinstance(v, bool | str)}
 
 
@@ -134,7 +134,7 @@ def _accepted(boundary: Boundary, name: str, case: Case) -> tuple[dict[str, Tens
 
 
 def _even(boundary: Boundary, batch: Batch) -> Batch:
-    """The batch on policy; the log-ratio to the sampler is kept if the boundary claims to correct for it."""
+    """The batch with equal policies. If the boundary claims to correct for it, the log-ratio to the sampler is kept."""
     even = on_policy(batch)
     gap = batch.rollout_logprob - batch.old_logprob if boundary.claims.corrected_at_most else 0.0
     return with_columns(even, rollout_logprob=even.rollout_logprob + gap)
@@ -200,14 +200,14 @@ def _compare_numbers(ask: Ask, case: Case, suffix: str) -> Iterator[Expectation]
 
 
 def _named(boundary: Boundary, algorithm: str) -> str:
-    """A claimed algorithm, with the method for which the user stated it."""
+    """The name of a claimed algorithm; if the user stated it for a method, followed by the name of the method."""
     said = boundary.claims.algorithm
     aliased = said is not None and said.value == algorithm and said.cite.startswith(STATED_AS)
     return f"{algorithm} (for {said.cite.removeprefix(STATED_AS)})" if said and aliased else algorithm
 
 
 def _asked(boundary: Boundary, batch: Batch) -> bool:
-    """Whether a case is compared; not a user's loss (see MSK001) or reward if a row has no trained token."""
+    """Whether a case is compared. A user's loss or reward is not if a row has no trained token (see MSK001)."""
     whole = boundary.own and ("loss" in boundary.outputs or boundary.stage == "reward")
     return bool(batch.live.all() if whole else batch.live.any())
 
@@ -224,7 +224,7 @@ def _summed_references(boundary: Boundary, readings: Mapping[str, str], batch: B
 
 
 def _sloping(boundary: Boundary) -> tuple[str, ...]:
-    """The outputs whose gradient is compared: a loss, or all outputs with a known formula if a gradient is claimed."""
+    """The outputs whose gradient is compared: a loss; or all outputs with a known formula if a gradient is claimed."""
     if "loss" in boundary.outputs:
         return ("loss",) if known_output(boundary, "loss") else ()
     known = all(known_output(boundary, n) for n in boundary.outputs)
@@ -243,7 +243,7 @@ def _slope(loss: Tensor, leaf: Tensor) -> Tensor:
 
 
 def _smooth(loss: Callable[[Batch, Settings], Tensor], batch: Batch, column: str, settings: Settings) -> Tensor:
-    """Where the formula has the same gradient on both sides of a value; at a bound, either gradient is correct."""
+    """True where the formula has the same gradient on both sides of a value. At a bound, both gradients are correct."""
     sides = []
     for step in (-NEAR, NEAR):
         leaf = (getattr(batch, column).double() + step).requires_grad_()

@@ -1,10 +1,10 @@
 """KLR001 divergence-raises-reward: a KL penalty raises the reward as the policy leaves its reference.
 
 What it says:
-    A KL penalty in a reward lowers the reward: if policy and reference give each token the same probability, and the
-    reference then gives one trained token less, the reward at that token does not rise, nor the outcome of its row, nor
-    the advantage that is computed from them. All estimators (k1, its absolute value, k2 and k3) are positive there, so
-    the direction does not depend on the estimator.
+    A KL penalty in a reward lowers the reward. Policy and reference first give each token the same probability; then
+    the reference gives one trained token less. The reward at that token must not rise. Neither must the outcome of its
+    row, nor the advantage that is computed from them. All estimators (k1, its absolute value, k2 and k3) are positive
+    there, so the direction does not depend on the estimator.
 
 Why it matters:
     A penalty of the wrong sign pays the policy for leaving its reference. The reward rises, which looks like success,
@@ -18,12 +18,12 @@ A boundary that breaks it:
     0.0
 
 How to fix it:
-    Subtract the coefficient times the KL, and take the log-ratio as the policy's log-prob less that of its reference.
-    ``rl_sentinel.signal.penalty.in_reward`` does both.
+    Subtract the coefficient times the KL, and compute the log-ratio as the policy's log-prob minus the log-prob of the
+    reference. ``rl_sentinel.signal.penalty.in_reward`` does both.
 
 Where it does not apply:
     Boundaries that read no reference beside a policy, or return no reward and no advantage. Rewards that do not depend
-    on the reference, such as those under a coefficient of 0.
+    on the reference, such as with a coefficient of 0.
 
 Seen in:
     See the audit's reports.
@@ -51,7 +51,7 @@ _POLICIES = frozenset({"logprob", "old_logprob", "rollout_logprob"})
 
 
 def _rewards(boundary: Boundary) -> tuple[str, ...]:
-    """The outputs that a penalty lowers."""
+    """The outputs that a KL penalty must lower."""
     if boundary.stage == "advantage":
         return advantages(boundary)
     return tuple(n for n, o in boundary.outputs.items() if o.unit == "reward" and o.axes in ("B", "B T"))
@@ -73,7 +73,7 @@ def _vary(case: Case, variant: int) -> Case | None:
 
 
 def _charged(batch: Batch, row: int, changed: Tensor) -> Tensor:
-    """Where the penalty is charged: the token, or the last token of its row if the token's reward is unchanged."""
+    """True at the cell that carries the penalty: the row, its first trained token if changed, or its last token."""
     cells = torch.zeros_like(changed)
     if changed.dim() == 1:
         cells[row] = True

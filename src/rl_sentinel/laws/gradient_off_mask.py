@@ -19,9 +19,8 @@ How to fix it:
     the right shift. ``rl_sentinel.signal.reduce.aggregate`` reads nothing else.
 
 Where it does not apply:
-    Boundaries that read no mask, or neither have a loss nor claim a masked output (``masked: yes``).
-    Cases in which every position is trained, or in which the loss has no gradient at the trained
-    ones either.
+    Boundaries that read no mask, or neither have a loss nor claim a masked output (``masked: yes``). Cases in which
+    every position is trained, or in which the loss has no gradient at trained positions either.
 
 Seen in:
     See the audit's reports.

@@ -51,7 +51,7 @@ AMOUNTS = (1.0, -1.0, 100.0, -100.0)
 
 
 def _rewards(boundary: Boundary) -> list[str]:
-    """The reward columns that the boundary reads: task reward, its parts, baseline, per token."""
+    """The reward columns that the boundary reads, with the task reward first."""
     signals = {n for n in boundary.reads if "reward" in n and COLUMNS[n]["role"] == "signal"}
     return sorted(signals, key=lambda n: (n != "reward", n))
 

@@ -65,7 +65,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
 
 
 def _short(path: str, compared: str) -> str:
-    """The function's name; the whole path if both functions have the same name."""
+    """The name of the function, or the whole path if both functions have the same name."""
     name = path.rpartition(".")[2]
     return path if name == compared.rpartition(".")[2] else name
 

@@ -74,7 +74,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
 def _compared_cells(batch: Batch, argument: Tensor) -> Tensor | None:
     """True at the cells of an argument to compare; None if its shape does not show which cells are trained.
 
-    A 1-D tensor with one cell per row is compared over live rows if a response is shorter than that. Any other 1-D
+    A 1-D tensor with one cell per row is compared over live rows if there are more rows than positions. Any other 1-D
     tensor may hold rows or packed tokens, so it is compared only if every token is trained.
     """
     rows, width = batch.mask.shape

@@ -41,7 +41,7 @@ from rl_sentinel.search.comparison import SIGNAL_STAGES, magnitude, same_tokens,
 
 
 def _pair(ask: Ask, case: Case, knob: Knob) -> tuple[Observation, Observation] | None:
-    """The observations under both values; None if one of them is refused."""
+    """The observations under both values; None if one value is refused."""
     wanted = slopes(ask.boundary)
     try:
         one, other = (

@@ -57,7 +57,7 @@ ENOUGH = 16
 
 
 def _has_signal(boundary: Boundary) -> bool:
-    """Whether an output depends on all numbers: a loss or a column. A logged number may be one of many."""
+    """Whether each number of the configuration must act on some output: on a loss or a column of the batch."""
     losses = ("policy-loss", "value-loss", "aggregate")
     of_tokens = set(slopes(boundary)) - {"logits"}  # a number of a divergence is a share, and at most 1
     return bool(of_tokens) or (
@@ -66,15 +66,15 @@ def _has_signal(boundary: Boundary) -> bool:
 
 
 def _numbers(boundary: Boundary, setting: str) -> dict[str, float]:
-    """The numbers of a setting that are neither 0 (often: switched off), nor a guard, nor the absence of a limit."""
+    """The numbers of a setting, except those that may have no effect: 0, guards of a division, very high limits."""
     settings = boundary.settings[setting] if _has_signal(boundary) else {}
     return {name: x for name, x in settings.items() if isinstance(x, float) and SMALL <= abs(x) <= LARGE}
 
 
 def _knobs(boundary: Boundary, case: Case) -> Iterator[tuple[Knob, ...]]:
-    """Each claimed knob, and each number of the setting that the call is built from, at a half and at eight times.
+    """Each claimed knob; and for each number that the call reads, one knob for half and one for eight times the value.
 
-    Two values, since a result that saturates at a limit may be the same for one of them.
+    Two knobs are needed, because a result that saturates at a limit may be the same for one of them.
     """
     yield from ((knob,) for knob in boundary.claims.knobs)
     named = {knob.name for knob in (*boundary.claims.knobs, *boundary.claims.inert)}

@@ -24,12 +24,12 @@ How to fix it:
     ``rl_sentinel.signal.logprob.logprobs`` returns float32 or wider for any logits.
 
 Where it does not apply:
-    Boundaries that refuse bfloat16 in words (as torch does beside float32), or read nothing that a
-    model gives: rewards, returns and advantages are made in float32, and are passed as they are.
-    Batches that no model gives: a log-prob above 0, or a sum of squared probabilities without that of
-    the token. Decisions and fractions of decisions, which may flip at their threshold; and cases where an output
-    jumps because it contains a decision: there, the float64 output also changes by more than rounding if the inputs
-    move by a few roundings.
+    Boundaries that refuse bfloat16 in words (as torch does beside float32), or read nothing that a model gives:
+    rewards, returns and advantages are made in float32, and are passed as they are. Batches that no model can return:
+    with a log-prob above 0, or with a sum of squared probabilities that is too small for the probability of the token.
+    Decisions and fractions of decisions, which may flip at their threshold; and cases where an output jumps because it
+    contains a decision: there, the float64 output also changes by more than rounding if the inputs move by a few
+    roundings.
 
 Seen in:
     See the audit's reports.
@@ -88,14 +88,14 @@ def _possible(batch: Batch) -> Batch:
 
 
 def _cast(batch: Batch, names: list[str], dtype: torch.dtype) -> Batch:
-    """These columns rounded to bfloat16; for float64 all columns are converted, because mixed dtypes are refused."""
+    """The batch with these columns rounded to bfloat16. For float64, all columns are converted: mixed dtypes fail."""
     rounded = {n: getattr(batch, n).bfloat16().to(dtype) for n in names}
     wide = [n for n in columns(role="signal") if n not in rounded] if dtype == torch.float64 else []
     return with_columns(batch, **rounded, **{n: getattr(batch, n).to(dtype) for n in wide})
 
 
 def _summed(output: Output, batch: Batch) -> int:
-    """Number of cells that one number of an output may sum over: all rows, or its row and its siblings."""
+    """The largest number of cells that one number of an output may sum: all cells, or one row's and one per row."""
     return batch.mask.numel() if output.axes == "" else batch.rows + batch.width
 
 
@@ -107,7 +107,7 @@ def _moved(x: Tensor, draw: torch.Generator) -> Tensor:
 
 
 def _jumps(ask: Ask, case: Case, name: str, exact: Tensor, where: Tensor, allowed: float) -> bool:  # noqa: PLR0913 - two runs and the compared positions
-    """Whether an output in float64 changes by more than rounding when inputs change by a few rounding errors."""
+    """Whether a float64 output changes by more than rounding when its inputs change by a few rounding errors."""
     names = _model_columns(ask.boundary)
     wide, draw = _cast(case.batch, names, torch.float64), torch.Generator().manual_seed(0)
     for _ in range(DRAWS):

@@ -21,9 +21,9 @@ How to fix it:
     estimators of ``rl_sentinel.signal.advantage`` take ``live``.
 
 Where it does not apply:
-    Boundaries that read no mask; batches in which the dead row is one step of a longer trajectory. Contested where the
-    row was sampled and then rejected or cut off: it may count as a sample. A hazard in a user's function: its callers
-    are unknown, and may never pass a row without a trained token.
+    Boundaries that read no mask; batches in which the dead row is one step of a longer trajectory. The level is
+    contested if the row was sampled and then rejected or cut off, because it may count as a sample. The level is hazard
+    in a user's function, because its callers are unknown, and may never pass a row without a trained token.
 
 Seen in:
     See the audit's reports.

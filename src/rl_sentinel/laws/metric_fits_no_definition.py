@@ -4,7 +4,7 @@ What it says:
     A logged quantity equals one accepted definition of it, recomputed from the raw batch: per token, or as a mean over
     tokens, rows or groups. It must be the same definition on all cases. If the boundary claims which two policies are
     compared, which KL estimator is used, or which definition applies, only definitions that fit the claim are accepted.
-    A share that only the loss itself defines lies between 0 and 1.
+    A share that only the loss defines must lie between 0 and 1.
 
 Why it matters:
     A number that fits no definition measures nothing. Thresholds, comparisons between runs and
@@ -73,7 +73,7 @@ def _accepted(boundary: Boundary, output: Output, case: Case, only: str = "") ->
 
 
 def _as_claimed(boundary: Boundary, output: Output, definition: str) -> bool:
-    """Whether a definition compares the two policies, and uses the KL estimator, that the boundary claims."""
+    """Whether a definition matches the claims about the two compared policies and about the KL estimator."""
     name = next(n for n, o in boundary.outputs.items() if o is output)
     pair = value_of(boundary.claims.output_pairs.get(name))
     kl = value_of(boundary.claims.kl) if kind(output.quantity) == "kl" else None
@@ -82,7 +82,7 @@ def _as_claimed(boundary: Boundary, output: Output, definition: str) -> bool:
 
 
 def _share(name: str, output: Output, observed: Tensor) -> Iterator[Expectation]:
-    """A share of tokens, rows or groups, by any definition."""
+    """Expect that a share of tokens, rows or groups lies between 0 and 1."""
     if is_share(output):
         reason = "a share lies between 0 and 1 by any definition"
         yield Within(name, observed, torch.zeros_like(observed), torch.ones_like(observed), scale=1.0, reason=reason)

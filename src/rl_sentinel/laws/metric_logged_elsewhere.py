@@ -2,12 +2,12 @@
 
 What it says:
     Numbers of an evaluation are logged as evaluation, and numbers of a training step as training, no matter what
-    triggers the evaluation and when; and each at its own step.
+    triggers the evaluation and when. Each number is logged at its step.
 
 Why it matters:
     A training curve that includes numbers of another data set or other sampling settings changes without a change of
-    the policy. The evaluation curve lacks these numbers, or shows training data. A score that is logged a step late
-    belongs to other weights than the checkpoint of that step, and one that waits for a step that never comes is lost.
+    the policy. The evaluation curve lacks these numbers, or shows training data. A score that is logged one step late
+    describes other weights than the checkpoint of that step. A score that waits for a step that never comes is lost.
 
 A boundary that breaks it:
     >>> numbers = {"train": [], "eval": []}
@@ -22,8 +22,8 @@ How to fix it:
     evaluation also if it raises. Log a step once, after its evaluation, under its own number.
 
 Where it does not apply:
-    Boundaries that do not report how many numbers are logged as those of the other mode or of another step (an output
-    of the quantity ``logged_elsewhere``).
+    Boundaries that do not report how many numbers are logged under the wrong mode or step (an output of the quantity
+    ``logged_elsewhere``).
 
 Seen in:
     See the audit's reports.

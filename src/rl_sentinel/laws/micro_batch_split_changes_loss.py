@@ -7,8 +7,8 @@ What it says:
     mean and counts its own denominators, if all rows have equally many trained tokens.
 
 Why it matters:
-    Micro-batches are a matter of memory. If each divides by the tokens that it happens to hold,
-    tokens of short responses weigh more than others, and by how much depends on the hardware.
+    Micro-batches only serve to save memory. If each micro-batch divides by its number of tokens, tokens of short
+    responses weigh more than others. How much more depends on the hardware.
 
 A boundary that breaks it:
     >>> import torch
@@ -25,9 +25,8 @@ How to fix it:
     by the number of micro-batches as well.
 
 Where it does not apply:
-    Boundaries that claim neither denominators given from outside nor a mean, or whose adapter cannot
-    cut with the target's own splitter. A loss with denominators of its own that chooses among the
-    tokens of its part.
+    Boundaries that claim neither denominators given from outside nor a mean, or whose adapter cannot cut with the
+    target's own splitter. A loss that counts its denominators and selects some of the tokens of its part.
 
 Seen in:
     See the audit's reports.

@@ -60,7 +60,7 @@ def _attempt(ask: Ask, case: Case, claim: SettingClaim) -> Attempt:
 
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
-    """All settings at once, so that a boundary has one finding."""
+    """Compare all settings at once, so that a boundary has only one finding."""
     yield Refuses("accepted", tuple(_attempt(ask, case, claim) for claim in _refused(ask.boundary)))
     valid = [claim for claim in ask.boundary.claims.accepted if claim.name in ask.boundary.settings]
     attempts = tuple(_attempt(ask, case, claim) for claim in valid)

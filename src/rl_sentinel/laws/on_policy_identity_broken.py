@@ -18,8 +18,8 @@ A boundary that breaks it:
     [0.0, 1.0]
 
 How to fix it:
-    Print the ratio of the first update after sampling: it must be 1. If it is not, log-probs are shifted, of
-    another temperature, or of another policy; if it is, look at the sign and at the mask of the loss.
+    Print the ratio of the first update after sampling: it must be 1. If it is not 1, log-probs are shifted, or belong
+    to another temperature or policy. If it is 1, check the sign and the mask of the loss.
     ``rl_sentinel.signal.correction.weights.token_weights`` and ``rl_sentinel.signal.loss.ppo.loss`` satisfy the
     identity.
 
@@ -96,7 +96,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
 
 
 def _counts_dead_rows(output: Output, batch: Batch) -> bool:
-    """Whether a number is declared over all rows, of which some have no trained token and count as 0."""
+    """Whether a number is declared over all rows, and some rows have no trained token and therefore count as 0."""
     return output.axes == "" and output.over in ("rows", "all") and not bool(batch.live.all())
 
 

@@ -71,7 +71,8 @@ def _vary(case: Case, variant: int) -> Case | None:
 def _compared(batch: Batch) -> list[int]:
     """Rows whose outcome is compared with another: a sibling has a trained token at the row's last trained position.
 
-    Of trajectories of several steps, the last steps of those that train somewhere, beside another such trajectory.
+    If trajectories have several steps, their last steps: the trajectory must have a trained token, and so must another
+    trajectory of the same prompt.
     """
     if not bool(batch.scored.all()) or sorted(batch.trajectory[batch.last_step].tolist()) != distinct(batch.trajectory):
         return []
@@ -90,7 +91,7 @@ def _has_rival(batch: Batch, row: int) -> bool:
 
 
 def _reached(boundary: Boundary, batch: Batch, row: int) -> Tensor:
-    """``[B]``: the rows that the outcome of ``row`` must reach, as far as the boundary's claims say so."""
+    """The rows ``[B]`` that the outcome of ``row`` must reach under the boundary's claims."""
     if row not in _compared(batch):
         return torch.zeros(batch.rows, dtype=torch.bool, device=batch.device)
     if not repeats_trajectory(batch):
@@ -100,7 +101,7 @@ def _reached(boundary: Boundary, batch: Batch, row: int) -> Tensor:
 
 
 def _last_trained(batch: Batch, rows: Tensor, like: Tensor) -> Tensor:
-    """The cells of an output at the last trained token of these rows; the rows, if the output is per row."""
+    """The cells of an output at the last trained token of these rows; the rows themselves, if the output is per row."""
     last = torch.arange(batch.width, device=batch.device) == last_trained(batch).unsqueeze(1)
     return rows if like.dim() == 1 else rows.unsqueeze(1) & last
 

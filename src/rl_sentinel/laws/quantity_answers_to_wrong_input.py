@@ -1,9 +1,9 @@
 """MET004 quantity-answers-to-wrong-input: a quantity changes with an input that its definition does not contain.
 
 What it says:
-    An exposed quantity depends on its own inputs only: a KL, a ratio or an entropy on log-probs and logits, a clip
-    fraction also on the advantage, a length on no signal. Moving any other column that is read by 1 and by 100, up or
-    down, changes the quantity nowhere. Neither does the coefficient by which a KL is multiplied afterwards.
+    A reported quantity depends only on the inputs of its definition: a KL, a ratio or an entropy on log-probs and
+    logits, a clip fraction also on the advantage, a length on no signal. Moving any other column by 1 or by 100, up or
+    down, does not change the quantity. The coefficient that multiplies a KL afterwards does not change the KL.
 
 Why it matters:
     A curve called KL that is really a shaped reward looks calm while the policy runs away, and every alarm and
@@ -48,7 +48,7 @@ from rl_sentinel.formulas.allowed import UNWEIGHED, kind, wrong_inputs
 from rl_sentinel.search.comparison import change_of, magnitude
 from rl_sentinel.search.transforms import moved
 
-#: How far a column is moved, in its own unit, one per variant: in every row, and in one row alone.
+#: How far a column is moved, in the unit of the column, one per variant: in every row, and in one row alone.
 AMOUNTS = (1.0, -100.0, -1.0, 100.0)
 
 #: Coefficients of a KL; the results under the others are compared with the result under the first.

@@ -43,7 +43,7 @@ UNINTERRUPTED, RESUMED = "uninterrupted", "resumed"
 
 
 def _pairs(boundary: Boundary) -> list[tuple[str, str]]:
-    """Pairs of output names to compare: one of the uninterrupted run, one of the restored run."""
+    """Pairs of output names to compare: one from the uninterrupted run, one from the restored run."""
     by_quantity = {output.quantity: name for name, output in boundary.outputs.items()}
     parts = {quantity: quantity.partition(".") for quantity in by_quantity}
     return [
@@ -65,7 +65,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
 
 
 def _sentence(equal: Equal) -> str:
-    """Both numbers of the first difference; the sentence of ``Equal`` if the shapes differ."""
+    """A sentence with both numbers at the first difference; empty if the shapes differ."""
     if equal.expected.shape != equal.observed.shape:
         return ""
     cell = first_cell(equal.broken())

@@ -5,8 +5,8 @@ What it says:
     the advantages unchanged.
 
 Why it matters:
-    Standardizing makes the step size independent of the unit of the reward. If the step size
-    still depends on it, a reward function in percent trains a hundred times as hard as the same one in shares.
+    Standardizing makes the step size independent of the unit of the reward. If the step size still depends on it, a
+    reward function in percent trains a hundred times as hard as the same function in fractions.
 
 A boundary that breaks it:
     >>> import torch

@@ -47,7 +47,7 @@ ORDERS = ("reversing all rows", "swapping the first two rows of a group")
 
 
 def _order(group: Tensor, variant: int) -> Tensor | None:
-    """A permutation that keeps neighboring siblings neighbors, or None if no such permutation exists."""
+    """A permutation after which adjacent siblings are still adjacent, or None if no such permutation exists."""
     order = torch.arange(len(group), device=group.device)
     if variant == 0:
         return order.flip(0) if len(group) > 1 else None
@@ -58,7 +58,7 @@ def _order(group: Tensor, variant: int) -> Tensor | None:
 
 
 def _order_of_pairs(group: Tensor, variant: int) -> Tensor | None:
-    """A permutation that keeps pairs, or None if no such permutation exists."""
+    """A permutation that keeps the two rows of each pair together, or None if no such permutation exists."""
     pairs = torch.arange(len(group), device=group.device).unfold(0, 2, 2)
     if len(group) % 2 or len(pairs) < 2:
         return None

@@ -1,9 +1,9 @@
 """CFG004 setting-arrives-changed: a setting reaches its destination with another name or value.
 
 What it says:
-    A setting that is passed on arrives under its own name and with its own value: the engine that samples gets the
-    temperature, the limits and the penalties of the configuration. An option that the user gives is not replaced by
-    its default, and a text stays a text, even if it looks like a number.
+    A setting that is passed on arrives with the same name and the same value: the engine that samples gets the
+    temperature, the limits and the penalties of the configuration. An option that the user gives is not replaced by its
+    default, and a text stays a text, even if it looks like a number.
 
 Why it matters:
     A sampler with another temperature, or without the limit of its nucleus, samples from another policy than the one
@@ -16,11 +16,12 @@ A boundary that breaks it:
     {'temperature': 0.9, 'top_p': 0.7}
 
 How to fix it:
-    Pass settings by keyword, each from the field of its own name, and add a test that reads the request.
+    Pass settings by keyword, each from the field of the same name, and add a test that reads the request.
 
 Where it does not apply:
     Boundaries that do not report which value of a setting arrives (an output of the quantity ``setting.NAME``, for a
-    number or a text ``NAME`` of the boundary's settings; of a text, 1 if it arrives as it was set, else 0).
+    number or a text ``NAME`` of the boundary's settings; for a text, the output is 1 if it arrives as it was set, else
+    0).
 
 Seen in:
     See the audit's reports.
@@ -41,7 +42,7 @@ QUANTITY = "setting"
 
 
 def _passed_on(boundary: Boundary, settings: Settings) -> dict[str, Scalar]:
-    """Output -> the setting that must arrive there."""
+    """The value of the setting that must arrive in each output, by output name."""
     named = {name: output.quantity.partition(".") for name, output in boundary.outputs.items() if output.axes == ""}
     arriving = {name: settings.get(rest) for name, (first, _, rest) in named.items() if first == QUANTITY}
     return {name: value for name, value in arriving.items() if value is not None}

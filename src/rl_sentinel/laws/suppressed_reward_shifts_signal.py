@@ -5,8 +5,8 @@ What it says:
     changes nothing: neither the signal of its own row nor that of another row.
 
 Why it matters:
-    Suppressed after normalizing, the reward is gone from its own row but still in the mean and the
-    deviation, so a reward that was declared invalid changes the advantages of responses that did end.
+    If the reward is suppressed only after normalizing, it is still in the mean and the deviation. So a reward that was
+    declared invalid changes the advantages of responses that did end.
 
 A boundary that breaks it:
     >>> import torch

@@ -6,8 +6,8 @@ What it says:
     sequences equals the number of rows, without extra empty ones.
 
 Why it matters:
-    Between sampling and training, sequences are cut, shifted and padded several times. One position
-    off, and each token is trained with the log-prob or the advantage of the token beside it.
+    Between sampling and training, sequences are cut, shifted and padded several times. If one position is off, each
+    token is trained with the log-prob or the advantage of the token beside it.
 
 A boundary that breaks it:
     >>> import torch
@@ -45,7 +45,7 @@ from rl_sentinel.search.comparison import cells
 
 
 def _handed_on(boundary: Boundary) -> list[str]:
-    """The outputs that are a column of the batch, with the same axes."""
+    """The outputs that contain a column of the batch, with the same axes."""
     return [
         name
         for name, output in boundary.outputs.items()
@@ -54,7 +54,7 @@ def _handed_on(boundary: Boundary) -> list[str]:
 
 
 def _counts(boundary: Boundary) -> list[str]:
-    """The outputs that are the number of sequences."""
+    """The outputs that contain the number of sequences."""
     return [name for name, output in boundary.outputs.items() if output.quantity == "rows" and output.axes == ""]
 
 

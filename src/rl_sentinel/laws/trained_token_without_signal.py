@@ -17,8 +17,8 @@ A boundary that breaks it:
     [[1.0, 1.0, 1.0]]
 
 How to fix it:
-    Give every step of a trajectory the trajectory's advantage: ``rl_sentinel.signal.steps.over_trajectories``.
-    Or do not train the tokens that get none.
+    Give every step of a trajectory the trajectory's advantage: ``rl_sentinel.signal.steps.over_trajectories``. Or do
+    not train the tokens that get no advantage.
 
 Where it does not apply:
     Estimators that spread credit over time, and outcomes that move nothing at all (an order

@@ -22,8 +22,8 @@ How to fix it:
     ``cat`` and indexing against empty tensors.
 
 Where it does not apply:
-    Batches outside of the declared domain of a boundary, and boundaries that take no batch. A ``raise`` or
-    ``assert`` of the target's own code is a refusal. So is one in a function that replaces a part of the
+    Batches outside of the declared domain of a boundary, and boundaries that take no batch. A ``raise`` or ``assert``
+    of the target's own code is a refusal. So is a ``raise`` or ``assert`` in a function that replaces a part of the
     framework in the audit.
 
 Seen in:
@@ -69,7 +69,7 @@ def _answer(ask: Ask, case: Case, layout: str) -> Answers:
 
 
 def _answers_others(ask: Ask, case: Case) -> bool:
-    """Whether the boundary returns for any batch under this setting; if not, its adapter may call it wrongly."""
+    """Whether the boundary returns for any batch under this setting. If not, its adapter may call it wrongly."""
     for other in companion_pool():
         try:
             ask(replace(case, batch=other.batch, seed=other.seed))

@@ -1,10 +1,10 @@
 """WGT001 weight-falls-with-policy: an importance weight rises with the probability under the sampler.
 
 What it says:
-    A weight of rollout correction is the ratio of a policy to the sampler: where the two agree, and the sampler then
-    gives one trained token more probability, the weight of that token, or of its row, does not rise. Bounds, a mean
-    over the tokens of a row and a division by the mean weight keep this direction. A weight of 0 is a rejection, and
-    is not compared.
+    A weight of rollout correction is the ratio of a policy to the sampler. The two first agree; then the sampler gives
+    one trained token more probability. The weight of that token, or of its row, must not rise. Bounds, a mean over the
+    tokens of a row and a division by the mean weight keep this direction. A weight of 0 is a rejection, and is not
+    compared.
 
 Why it matters:
     An inverted weight doubles the error that it is meant to correct: what the sampler drew too often counts more, and
@@ -20,7 +20,7 @@ A boundary that breaks it:
     1.649
 
 How to fix it:
-    Take the exponential of the trained policy's log-prob less that of the sampler, and bound it afterwards.
+    Take the exponential of the trained policy's log-prob minus the log-prob of the sampler, and bound it afterwards.
     ``rl_sentinel.signal.correction`` has weights per token and per response.
 
 Where it does not apply:

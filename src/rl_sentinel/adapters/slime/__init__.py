@@ -1,4 +1,4 @@
-"""slime: its boundaries, the packages that they need, and the doubles of Megatron that slime imports."""
+"""slime: its boundaries, the packages that they need, and fakes for the parts of Megatron that slime imports."""
 
 from collections.abc import Iterator
 from types import ModuleType
@@ -105,7 +105,7 @@ def _parallel_state() -> ModuleType:
 
 
 def _cross_entropy() -> ModuleType:
-    """A double of Megatron's vocabulary-parallel cross entropy: one process has the whole vocabulary."""
+    """A fake for Megatron's vocabulary-parallel cross entropy, on one process that has the whole vocabulary."""
     module = ModuleType("megatron.core.fusions.fused_cross_entropy")
 
     def cross_entropy(logits: Tensor, tokens: Tensor, _group: object = None) -> Tensor:

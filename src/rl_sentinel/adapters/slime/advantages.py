@@ -1,4 +1,4 @@
-"""slime's advantages: each estimator, the route from raw rewards through group normalization, and GAE alone."""
+"""slime's advantages: each estimator, the path from raw rewards through group normalization, and GAE alone."""
 
 import inspect
 from collections.abc import Iterator, Mapping
@@ -91,7 +91,7 @@ _DATA = Use("rollout_data")
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The trainer's function under each setting, the pipeline from raw rewards, then both implementations of GAE."""
+    """The trainer's function under each setting, the pipeline from raw rewards, and both implementations of GAE."""
     kind = default_kind(target)
     candidates = [_advantages(name, settings, claimed, kind) for name, (settings, claimed) in FAMILIES.items()]
     candidates += [_from_rewards(target, name, settings, claimed) for name, (settings, claimed) in GROUPED.items()]
@@ -102,7 +102,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _has_estimator(target: Target, boundary: Boundary) -> bool:
-    """Whether the release has the estimator of the boundary; a release raises for an unknown estimator."""
+    """Whether the release has the estimator of the boundary. A release raises an error for an unknown estimator."""
     if not target.has(PATH) or target.fails(PATH):
         return True
     (settings,) = boundary.settings.values()
@@ -117,7 +117,7 @@ def _without_absent_kl(target: Target, boundary: Boundary) -> Boundary:
 
 
 def _from_store(target: Target, boundary: Boundary) -> Boundary:
-    """Pass the data through the process's storage in releases that read it there."""
+    """Pass the data through the process's storage, in releases that read the data from there."""
     if not target.has(PATH) or target.fails(PATH) or takes_data(target.find(PATH)):
         return boundary
     *before, step = boundary.steps
@@ -129,7 +129,7 @@ def _from_store(target: Target, boundary: Boundary) -> Boundary:
 def _advantages(  # noqa: PLR0913 - the parts in which the settings differ
     name: str, settings: Settings, claimed: Claims, kind: str, before: tuple[Step, ...] = (), rewards: Codec = REWARDS
 ) -> Boundary:
-    """The boundary of one setting; its data has reference log-probs with a KL penalty, and values with a critic."""
+    """The boundary of one setting. Its data has reference log-probs with a KL penalty, and values with a critic."""
     critic = settings["advantage_estimator"] == "ppo"
     has_kl = bool(settings["kl_coef"])
     data: dict[str, Codec] = {
@@ -171,7 +171,7 @@ def _advantages(  # noqa: PLR0913 - the parts in which the settings differ
 
 
 def _from_rewards(target: Target, name: str, settings: Settings, claimed: Claims) -> Boundary:
-    """The pipeline from raw rewards, which slime groups by position: n_samples_per_prompt in each group."""
+    """The pipeline from raw rewards. slime groups rewards by position, ``n_samples_per_prompt`` in each group."""
     arguments = Object(
         "argparse.Namespace",
         {
@@ -199,13 +199,13 @@ def _from_rewards(target: Target, name: str, settings: Settings, claimed: Claims
 
 
 def _group_has_deviation(inputs: Inputs) -> str:
-    """Require several samples per prompt if rewards are divided by their standard deviation."""
+    """The reason to skip a batch with one sample per prompt, if rewards are divided by their deviation; else empty."""
     alone = max(group_sizes(inputs)) == 1 and bool(inputs.settings["grpo_std_normalization"])
     return "slime_validate_args turns the deviation off if a prompt has one sample" if alone else ""
 
 
 def _gae(name: str, *alternatives: str) -> Boundary:
-    """One implementation of GAE; its caller pads the samples with 0 to the longest."""
+    """One implementation of GAE. Its caller pads all samples with 0 to the length of the longest sample."""
     padded = ZeroPadded()
     return Boundary(
         path=f"{PPO}.{name}",

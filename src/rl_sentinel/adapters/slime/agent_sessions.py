@@ -1,4 +1,4 @@
-"""slime's agent sessions: each turn is sampled by the server, and the session becomes training samples."""
+"""slime's agent sessions: the server samples each turn, and the session becomes training samples."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
@@ -49,7 +49,7 @@ _PRODUCER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The session, in revisions in which an adapter keeps the trajectories of its sessions, or their turns."""
+    """The session, in revisions with an adapter that stores the trajectories or the turns of its sessions."""
     if target.has(FAN_OUT) and target.has(CHAIN) and target.has(f"{TRAJECTORY}.{MERGE_ALL}"):
         for adapter in EARLY_ADAPTERS:
             if target.has(f"{adapter}.finish_session") and not target.fails(adapter):
@@ -62,7 +62,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class Replies:
-    """A double of aiohttp whose server samples one reply: its token ids and log-probs, up to the requested number."""
+    """A fake aiohttp. Its server samples one known reply, cut to the requested number of tokens."""
 
     ClientError = OSError
 
@@ -74,20 +74,20 @@ class Replies:
         """No time limit."""
 
     def ClientSession(self, **_options: object) -> "Replies":  # noqa: N802 - the name in aiohttp
-        """The session."""
+        """This object, as the session."""
         return self
 
     def post(self, _url: str, *, json: dict[str, Any], **_options: object) -> "Replies":
-        """The reply to a request."""
+        """This object, as the reply to the request."""
         self.room = int(json["sampling_params"]["max_new_tokens"])
         return self
 
     async def __aenter__(self) -> Self:
-        """Enter the context of the session, or of the reply."""
+        """Enter the context of the session or of the reply."""
         return self
 
     async def __aexit__(self, *_error: object) -> None:
-        """Do nothing: there is nothing to close."""
+        """Do nothing, since no connection was opened."""
 
     async def json(self, **_options: object) -> dict[str, Any]:
         """The reply, in SGLang's format."""
@@ -108,7 +108,7 @@ def run_sessions(  # noqa: PLR0913 - functions and classes of the target
     full: bool,  # noqa: FBT001 - a setting
     exceeded: bool,  # noqa: FBT001 - a setting
 ) -> dict[str, list[Any]]:
-    """Sample the turns of each row in one session, and read the samples of the session."""
+    """Sample the turns of each row in one session, and read the row from the training samples of the session."""
     columns = empty_columns()
     for number, row in enumerate(rows):
         name, turns = f"session-{number}", Session(row, retokenized=False)
@@ -143,7 +143,7 @@ def run_early_sessions(  # noqa: PLR0913 - classes and a function of the target
     full: bool,  # noqa: FBT001 - a setting
     exceeded: bool,  # noqa: FBT001 - a setting
 ) -> dict[str, list[Any]]:
-    """Finish a session that has the turns of each row, and read the samples of its segments."""
+    """Finish a session with the turns of each row, and read the row from the samples of the session's segments."""
     columns, state = empty_columns(), adapter.session_cls  # type: ignore[attr-defined]  # of the target
     for number, row in enumerate(rows):
         name, turns = f"session-{number}", Session(row, retokenized=False)

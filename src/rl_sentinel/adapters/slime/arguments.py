@@ -26,7 +26,7 @@ REWARDS = Column("reward", PerRow("list"))
 
 
 def one_rank() -> SimpleNamespace:
-    """The parallel state of one process, an argument of slime's functions in January 2026."""
+    """The parallel state of one process, which slime's functions had as a parameter in January 2026."""
     numbers = {f"{name}_{what}": value for name in ("dp", "cp", "tp") for what, value in (("rank", 0), ("size", 1))}
     groups = dict.fromkeys(("dp_group", "dp_cp_group", "cp_group", "tp_group"))
     return SimpleNamespace(**numbers, **groups, dp_cp_rank=0, dp_cp_size=1, is_pp_last_stage=True, vpp_size=1)
@@ -38,27 +38,27 @@ OPTIONAL = frozenset(PARALLEL_STATE)
 
 
 def loss_source(target: Target) -> str:
-    """The source of the module with the losses, wherever the revision has it.
+    """The source of the module with the losses, at its path in this revision.
 
     Raises:
-        Unbindable: if it is absent or fails to import.
+        Unbindable: if the module is absent or fails to import.
     """
     path = target.locate(f"{LOSS}.compute_advantages_and_returns")
     return inspect.getsource(target.module(path.rpartition(".")[0]))
 
 
 def samples(column: str) -> Column:
-    """A column as one tensor per sample."""
+    """A column in the form of one tensor per sample."""
     return Column(column, Ragged())
 
 
 def packed(column: str) -> Column:
-    """A column with the tokens of all samples concatenated."""
+    """A column in the form of one tensor with the tokens of all samples."""
     return Column(column, Packed())
 
 
 def options(*knobs: str, **fixed: object) -> Object:
-    """The namespace of arguments: ``knobs`` come from the setting, and ``fixed`` has constants."""
+    """The namespace of arguments: the values of ``knobs`` come from the setting, those of ``fixed`` are constants."""
     parts: dict[str, Codec] = {name: Constant(value) for name, value in fixed.items()}
     return Namespace(**parts | {name: Knob(name) for name in knobs})
 

@@ -1,4 +1,4 @@
-"""slime's fully asynchronous rollout: how often each sample is trained."""
+"""slime's fully asynchronous rollout: a count of how often each sample is trained."""
 
 import asyncio
 from collections import Counter
@@ -38,16 +38,16 @@ _PRODUCER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """One boundary: how often each sample is trained if the worker finishes more prompts than one rollout uses."""
+    """How often each sample is trained if the worker finishes more prompts than one rollout uses."""
     module = next((name for name in MODULES if target.has(f"{name}.generate_and_rm_group")), "")
     if module and target.has(PATH) and not target.fails(module):
         yield from bindable(target, _asynchronous(f"{module}.generate_and_rm_group"))
 
 
 class StartedThread:
-    """A double of a thread that runs its function at once, in the event loop of the caller.
+    """A fake thread that runs its function immediately, in the event loop of the caller.
 
-    The worker and the rollout then take turns in a fixed order, so that the same batch gives the same result.
+    The worker and the rollout then alternate in a fixed order, so that the same batch gives the same result.
     """
 
     def __init__(self, target: Callable[[], object], **_options: object) -> None:
@@ -59,11 +59,11 @@ class StartedThread:
         self._target()
 
     def is_alive(self) -> bool:
-        """True: the worker runs until it is stopped."""
+        """Whether the thread runs; always True."""
         return True
 
     def join(self, **_options: object) -> None:
-        """Do not wait: the event loop ends the task."""
+        """Return immediately: the event loop ends the task."""
 
 
 def uses_in_asynchronous_rollouts(
@@ -73,7 +73,7 @@ def uses_in_asynchronous_rollouts(
     prompts: list[list[dict[str, Any]]],
     room: int,
 ) -> list[float]:
-    """How often each sample is trained, over one rollout per prompt."""
+    """How often each sample is trained, in as many rollouts as there are prompts."""
     groups, server = samples_of(sample, prompts)
     server.room = room
     args = arguments(room, len(groups[0]), rollout_batch_size=1, partial_rollout=False)
@@ -100,7 +100,7 @@ async def _rollouts(run: Callable[..., Any], args: Any, source: PromptSource, co
 
 @contextmanager
 def _one_event_loop(run: Callable[..., Any]) -> Iterator[None]:
-    """Run the worker of the module in the caller's event loop, without its thread and its pauses."""
+    """Run the module's worker in the caller's event loop, without a thread and without pauses."""
     module: dict[str, Any] = run.__globals__
 
     async def pause(_seconds: float) -> None:

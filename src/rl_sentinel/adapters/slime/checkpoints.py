@@ -42,7 +42,7 @@ _CALLER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Where a run resumes; and, if the reference has a separate step, the method that loads other models."""
+    """The first rollout after a restart, and the method that loads other models, if their step can be chosen."""
     if target.has(VALIDATE) and "start_rollout_id" in module_source(target, OPTIONS):
         yield from bindable(target, _restarted(target))
     if target.has(PATH) and not target.fails(PATH) and _tags(target.find(PATH)):
@@ -52,7 +52,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def steps_loaded(load: Callable[..., Any], actor: type, runs: int) -> dict[str, list[float]]:
     """The checkpoint step of each run, the step that is read after other models are loaded, and the changed arguments.
 
-    Run n reads step n; run 0 reads the newest step, which is -1 here.
+    Run n must read step n. Run 0 must read the newest step, which is written as -1 here.
     """
     columns: dict[str, list[float]] = {"own": [], "read": [], "same": [], "changed": []}
     for run in range(runs):
@@ -76,8 +76,8 @@ def steps_loaded(load: Callable[..., Any], actor: type, runs: int) -> dict[str, 
 def first_rollouts(validate: Callable[..., Any], runs: int, options: Settings) -> dict[str, list[float]]:
     """The first rollout of each run after a restart, the correct first rollout, and the number of changed options.
 
-    Run n has saved rollout n; run 0 has no checkpoint, and starts with rollout 0. With a changed option, the run
-    does not load the state of its optimizer or its random numbers.
+    Run n has saved rollout n. Run 0 has no checkpoint, and starts with rollout 0. With a changed option, the run does
+    not load the state of its optimizer or of its random numbers.
     """
     columns: dict[str, list[float]] = {"own": [], "first": [], "same": [], "changed": []}
     for run in range(runs):
@@ -91,7 +91,7 @@ def first_rollouts(validate: Callable[..., Any], runs: int, options: Settings) -
 
 
 def validated(validate: Callable[..., Any], *, has_checkpoint: bool, **options: object) -> Any:  # noqa: ANN401
-    """The arguments of a run after validation; the folder :data:`OWN` has a checkpoint or does not exist."""
+    """The arguments of a run after validation. The folder :data:`OWN` contains a checkpoint or does not exist."""
     args = arguments(room=4, samples=2, **{**_RUN, **options})
     existing = {OWN, os.path.join(OWN, _TRACKER)} if has_checkpoint else set()  # noqa: PTH118 - as slime joins them
     path = SimpleNamespace(exists=existing.__contains__, isdir=existing.__contains__, join=os.path.join)
@@ -117,19 +117,19 @@ _LEFT_BEHIND = ("no_load_optim", "no_load_rng", "finetune")
 
 
 class _Seen:
-    """A double of Megatron's loading, which reads the step from the arguments."""
+    """A fake for Megatron's checkpoint loading, which reads the step from the arguments."""
 
     def __init__(self, args: SimpleNamespace) -> None:
         self.args, self.step = args, 0.0
 
     def load_checkpoint(self, *_models: object, **_options: object) -> tuple[int, int]:
-        """Record which step is read, -1 for the newest, and return two zeros."""
+        """Record the step that is read (-1 for the newest), and return two zeros."""
         self.step = -1.0 if self.args.ckpt_step is None else float(self.args.ckpt_step)
         return 0, 0
 
 
 def _tags(load: Callable[..., Any]) -> list[str]:
-    """The models whose step the revision can choose."""
+    """The models for which the revision has an option that chooses the step."""
     return [tag for option, tag in _STEPS.items() if option in inspect.getsource(load)]
 
 
@@ -165,7 +165,7 @@ def _loaded() -> Boundary:
 
 
 def _number(quantity: str, step: Step, key: str) -> Output:
-    """A number of each run, at a key of the step's result."""
+    """An output with one number per run, stored under ``key`` in the result of the step."""
     return Output("B", "", quantity, at=Use(step.result)[key], form=PerRow("list"))
 
 

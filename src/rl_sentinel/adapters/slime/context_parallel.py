@@ -44,7 +44,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _shared_advantages(boundary: Boundary) -> Boundary:
-    """The boundary of the advantages, with the data split among ranks."""
+    """The boundary of the advantages, with the data split over ranks."""
     arguments = boundary.steps[-1].arguments
     step = Step(
         call=advantages_in_context,
@@ -63,7 +63,7 @@ def _shared_advantages(boundary: Boundary) -> Boundary:
 
 
 def _shared_loss(boundary: Boundary) -> Boundary:
-    """The boundary of the training step, with each micro-batch split among ranks."""
+    """The boundary of the training step, with each micro-batch split over ranks."""
     trained, *reduced = boundary.steps
     size = {"size": _SIZE}
     step = replace(trained, call=train_step_in_context, arguments={**trained.arguments, **size})
@@ -72,7 +72,7 @@ def _shared_loss(boundary: Boundary) -> Boundary:
 
 
 def _as_parallel(boundary: Boundary) -> Boundary:
-    """The boundary for laws of the stage ``parallel`` only: the split must not change the result."""
+    """The boundary in the stage ``parallel``, whose laws require that the split does not change the result."""
     return replace(
         boundary,
         stage="parallel",
@@ -84,7 +84,10 @@ def _as_parallel(boundary: Boundary) -> Boundary:
 
 
 def chunks_are_full(inputs: Inputs) -> str:
-    """Require that each chunk has a predicted token, as in real runs, whose sequences are long."""
+    """The reason to skip a batch if a chunk has no predicted token; empty otherwise.
+
+    In real runs, all chunks have predicted tokens, because the sequences are long.
+    """
     chunks = 2 * inputs.layout.context
     shortest = int((inputs.batch.prompt_length + inputs.batch.length).min())
     full = inputs.layout.context == 1 or shortest >= chunks * (chunks - 1) + 2

@@ -1,4 +1,4 @@
-"""Doubles for slime's context-parallel ranks: each thread is a rank and has two chunks of every sequence."""
+"""Fakes for slime's context-parallel ranks: each thread is a rank with two chunks of every sequence."""
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping
@@ -26,21 +26,21 @@ SHARED = frozenset(
     {"log_probs", "ref_log_probs", "rollout_log_probs", "values", "advantages", "returns", "entropy", "kl"}
 )
 
-#: The group of the context-parallel ranks, by which the doubles of collectives recognize it.
+#: The group of the context-parallel ranks, by which the fake collectives recognize it.
 _CONTEXT = object()
 
 Spans = list[tuple[int, int]]
 
 
 def spans(offsets: Callable[..., Any], total: int, response: int) -> Spans:
-    """The positions of a response that the two chunks of this rank predict, from slime's offsets."""
+    """The ranges of response positions that the two chunks of this rank predict, computed with slime's offsets."""
     _, _, logits, _ = offsets(total, response)
     before = total - response - 1
     return [(low - before, high - before) if low < high else (0, 0) for low, high in logits]
 
 
 def share(data: Mapping[str, Any], rank_spans: list[Spans]) -> dict[str, Any]:
-    """The data of one rank: tensors under the keys of :data:`SHARED` are cut to the rank's positions."""
+    """The data of one rank: tensors under the keys in :data:`SHARED`, reduced to the rank's positions."""
     return {
         key: [torch.cat([row[low:high] for low, high in chunks]) for row, chunks in zip(value, rank_spans, strict=True)]
         if key in SHARED
@@ -50,7 +50,7 @@ def share(data: Mapping[str, Any], rank_spans: list[Spans]) -> dict[str, Any]:
 
 
 def merge_shares(parts: list[list[Tensor]], spans_by_rank: list[list[Spans]], lengths: list[int]) -> list[Tensor]:
-    """The whole tensor of each sample, from the ranks' parts."""
+    """The whole tensor of each sample, merged from the ranks' parts."""
     samples = []
     for n, length in enumerate(lengths):
         whole = parts[0][n].new_zeros(length)
@@ -67,7 +67,7 @@ def advantages_in_context(
     data: dict[str, Any],
     size: int,
 ) -> dict[str, list[Tensor]]:
-    """Run ``compute_advantages_and_returns`` on ``size`` ranks, and merge the values that it writes to their data."""
+    """Run ``compute_advantages_and_returns`` on ``size`` ranks; return the merged values that it adds to their data."""
     shares: dict[int, dict[str, Any]] = {}
 
     def work(rank: int) -> tuple[list[Spans], dict[str, Any]]:
@@ -91,11 +91,11 @@ def train_step_in_context(
     global_batch_size: int,
     size: int,
 ) -> dict[str, Any]:
-    """The loss of all micro-batches and ranks, reduced as Megatron does, and the report of each call.
+    """The loss of all micro-batches and ranks, reduced as in Megatron, and the report of each call.
 
     Megatron divides by the number of micro-batches (schedules.py, forward_step: a loss function that returns three
-    values), and averages gradients over the ranks. With a loss per token it does neither, and divides the sum by the
-    tokens that all ranks counted.
+    values), and averages gradients over the ranks. With a loss per token, Megatron does neither. It divides the sum by
+    the number of tokens that all ranks counted.
     """
     pair = returns_pair(loss_function.__globals__["get_log_probs_and_entropy"])
     more = counts_of_step(loss_function, len(micro_batches), global_batch_size)
@@ -128,7 +128,7 @@ def train_step_in_context(
 
 @contextmanager
 def context_of(size: int) -> Iterator[None]:
-    """Replace Megatron's parallel state and torch's collectives by doubles for ``size`` context-parallel threads."""
+    """Replace Megatron's parallel state and torch's collectives with fakes for ``size`` context-parallel threads."""
     mpu: Any = importlib.import_module("megatron.core").mpu
     state = {
         "get_context_parallel_world_size": lambda **_options: size,
@@ -150,7 +150,7 @@ def context_of(size: int) -> Iterator[None]:
 
 
 def spans_on_rank(function: Callable[..., Any], data: Mapping[str, Any], size: int) -> list[Spans]:
-    """The spans of each sample on this context-parallel rank, from ``cp_utils`` in the function's package."""
+    """The spans of each sample on this context-parallel rank, from ``cp_utils`` in the package of the function."""
     if size == 1:
         return [[(0, int(length))] for length in data["response_lengths"]]
     offsets = importlib.import_module(f"{function.__module__.rpartition('.')[0]}.cp_utils")
@@ -165,7 +165,7 @@ def _all_reduce(
     group: object = None,
     **_options: object,
 ) -> None:
-    """The sum or maximum over the context-parallel ranks, in place; every other group has one rank."""
+    """Compute the sum or maximum over the context-parallel ranks, in place. Every other group has one rank."""
     if group is not None and group is not _CONTEXT:
         return
     tensors = torch.stack(gather_from_ranks(tensor.detach().clone()))
@@ -173,7 +173,7 @@ def _all_reduce(
 
 
 def _all_gather_object(gathered: list[Any], item: object, group: object = None) -> None:
-    """Write the objects of all ranks to the list ``gathered``."""
+    """Write the objects of all ranks in the group to the list ``gathered``."""
     gathered[:] = gather_from_ranks(item) if group is None or group is _CONTEXT else [item]
 
 

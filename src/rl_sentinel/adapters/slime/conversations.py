@@ -32,7 +32,7 @@ _CALLER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The mask generator, for each kind of tokenizer whose template the audit has."""
+    """The mask generator, for each kind of tokenizer with a template in this audit."""
     if target.has(f"{GENERATOR}.get_loss_mask") and not target.fails(GENERATOR):
         yield from bindable(target, *(_generator(name, settings) for name, settings in FAMILIES.items()))
 
@@ -44,7 +44,7 @@ def mask_differences(
     masks: list[list[int]],
     system: bool = False,  # noqa: FBT001, FBT002 - a setting
 ) -> dict[str, list[float]]:
-    """Count the tokens of each conversation that differ from its template, and the mask values that are wrong."""
+    """Count, per conversation, the tokens that differ from the chat template, and the wrong mask values."""
     first = [{"role": "system", "content": "answer briefly"}] if system else []
     tokenizer = ChatTokenizer(added)
     mask_generator = generator(tokenizer, tokenizer_type=kind)

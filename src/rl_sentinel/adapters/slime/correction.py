@@ -1,4 +1,4 @@
-"""slime's off-policy corrections: sequence masking (OPSM), truncated importance sampling, IcePop."""
+"""slime's off-policy corrections: sequence masking (OPSM), truncated importance sampling and IcePop."""
 
 from collections.abc import Iterator
 
@@ -25,7 +25,7 @@ from rl_sentinel.core.case import Settings
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The sequence mask, then each importance weight with slime's default bounds."""
+    """The sequence mask, and each importance weight with slime's default bounds."""
     yield from bindable(
         target,
         _masking(),

@@ -1,4 +1,4 @@
-"""slime's critic: the values of response tokens, from the outputs of its value head on packed sequences."""
+"""slime's critic: the values of response tokens, read from the outputs of its value head on packed sequences."""
 
 import inspect
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ PATH = f"{LOSS}.get_values"
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The function that the value loss and the critic's forward pass call."""
+    """The function that computes values for the value loss and for the critic's forward pass."""
     if not target.has(PATH) or target.fails(PATH):
         return
     if "squeeze" not in inspect.getsource(target.find(PATH)):

@@ -74,7 +74,7 @@ def prompts_of_rollouts(
 ) -> dict[str, list[float]]:
     """How often each prompt is drawn per epoch, and the prompts and sample numbers with and without each restart.
 
-    A rollout draws one prompt fewer than an epoch has, so that epochs end within rollouts.
+    A rollout draws one prompt fewer than the number in an epoch, so that epochs end within rollouts.
     """
     size = max(1, rows - 1)
     whole_epochs = 2 * rows  # this many rollouts are 2 * size epochs
@@ -107,7 +107,7 @@ def prompts_of_rollouts(
 def _open_source(
     source: Callable[..., Any], dataset: type[object], samples: list[Any], folder: str, *, shuffle: bool
 ) -> Any:  # noqa: ANN401
-    """The source over a data set in memory, because reading a file would need a tokenizer."""
+    """The source with a data set in memory, because reading a file would require a tokenizer."""
 
     def in_memory(*_args: object, **_options: object) -> Any:  # noqa: ANN401 - the target's class
         bare_dataset: Any = dataset.__new__(dataset)

@@ -30,7 +30,7 @@ _DOCS = "slime/utils/data.py, Dataset: a sample for each row of the file; --roll
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The samples of a file, under the options that the release has."""
+    """The samples of a file, under the options that the release supports."""
     if not target.has(DATASET) or target.fails(DATASET):
         return
     module = target.find(DATASET).__init__.__globals__
@@ -43,8 +43,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def rows_of_samples(dataset: Callable[..., Any], prompts: list[int], options: Settings) -> dict[str, list[float]]:
     """How often each row of a file becomes a sample, and how many of its columns come from another row.
 
-    For a row that must not become a sample, one use is added, so that 1 is correct for every row. ``prompts`` has the
-    number of tokens of each prompt; the label and the metadata of a row contain its number.
+    For a row that must not become a sample, 1 is added to the count, so that 1 is correct for every row. ``prompts``
+    has the number of tokens of each prompt. The label and the metadata of a row contain the number of the row.
     """
     rows = [_row(number, length) for number, length in enumerate(prompts)]
     with tempfile.TemporaryDirectory() as folder:
@@ -97,7 +97,7 @@ def _samples(dataset: Callable[..., Any], file: Path, rows: list[dict[str, Any]]
 
 
 def _start(rows: int, last: int) -> int:
-    """The start of a slice of the last rows; negative for an odd number of rows, so that both notations are covered."""
+    """The start of a slice of the last rows; negative for an odd number of rows, so that both notations are tested."""
     return max(0, rows - last) if rows % 2 else -last
 
 

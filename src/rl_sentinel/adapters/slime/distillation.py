@@ -1,4 +1,4 @@
-"""slime's on-policy distillation: log-probs of the teacher from its server, and their KL penalty in the advantages."""
+"""slime's on-policy distillation: teacher log-probs from a server, and the KL penalty on the advantages."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -60,7 +60,7 @@ _PENALTY = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The teacher's log-probs, the tokens that it scores, and the advantages with its penalty, where slime has them."""
+    """The teacher's log-probs, the tokens it scores, and advantages with its penalty, in releases that have them."""
     module = next((name for name in MODULES if target.has(f"{name}.post_process_rewards")), "")
     if module and target.has(f"{module}.reward_func"):
         score, process = f"{module}.reward_func", f"{module}.post_process_rewards"
@@ -70,14 +70,14 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class Teacher:
-    """A double of aiohttp whose server returns the teacher's log-probs of one sequence, in SGLang's format.
+    """A fake aiohttp. Its server returns the teacher's log-probs of one sequence, in SGLang's format.
 
-    ``logits`` are for the response tokens; prompt tokens get an arbitrary log-prob, except the first, which gets none.
-    The server tokenizes a text as :func:`merged` does.
+    ``logits`` are for the response tokens. Prompt tokens get an arbitrary log-prob, except the first token, which gets
+    none. The server tokenizes a text as :func:`merged` does.
     """
 
     def __init__(self, logits: Tensor) -> None:
-        """Store the logits, ``[T, V]``."""
+        """Store the logits ``[T, V]``."""
         self.logits = logits
         self.payload: dict[str, Any] = {}
 
@@ -87,26 +87,26 @@ class Teacher:
         return list(self.payload["input_ids"]) if "input_ids" in self.payload else merged(self.payload["text"])
 
     def ClientSession(self, **_options: object) -> "Teacher":  # noqa: N802 - the name in aiohttp
-        """The session."""
+        """This object, as the session."""
         return self
 
     def post(self, _url: str, *, json: dict[str, Any], **_options: object) -> "Teacher":
-        """The reply to a request."""
+        """This object, as the reply to the request."""
         self.payload = json
         return self
 
     async def __aenter__(self) -> Self:
-        """The session, or the reply."""
+        """Enter the context of the session or of the reply."""
         return self
 
     async def __aexit__(self, *_error: object) -> None:
-        """Do nothing: there is nothing to close."""
+        """Do nothing, since no connection was opened."""
 
     def raise_for_status(self) -> None:
         """Do nothing: the request succeeded."""
 
     async def json(self) -> dict[str, Any]:
-        """The log-probs of all tokens; SGLang replaces temperature 0, which means greedy sampling, by 1."""
+        """The log-probs of all tokens. Like SGLang, replace temperature 0 (greedy sampling) with 1."""
         ids, params = self.ids, self.payload["sampling_params"]
         logprobs = (self.logits / (params.get("temperature", 1.0) or 1.0)).log_softmax(-1)
         before = max(len(ids) - len(logprobs), 0)
@@ -117,9 +117,9 @@ class Teacher:
 
 
 def merged(text: str) -> list[int]:
-    """The tokens of a text of token ids, in which each pair of ids is one token.
+    """Tokenize a text of token ids such that each pair of ids becomes one token.
 
-    A sampled text often has tokens that its tokenization does not have.
+    Sampled tokens often differ from the tokens of the sampled text.
     """
     words = Words().encode(text)
     pairs = zip(words[::2], words[1::2], strict=False)
@@ -133,7 +133,7 @@ def teacher_logprobs(
     rows: list[Any],
     logits: list[Tensor],
 ) -> list[Tensor]:
-    """The teacher's log-probs that each sample gets from its server."""
+    """The teacher's log-probs that each sample gets from the teacher's server."""
     for row, teacher in zip(rows, logits, strict=True):
         row.reward = ask(score, args, row, Teacher(teacher))
     process(args, rows)
@@ -141,7 +141,7 @@ def teacher_logprobs(
 
 
 def scored_tokens(score: Callable[..., Any], args: Any, rows: list[Any]) -> list[Tensor]:  # noqa: ANN401 - a namespace
-    """The tokens at which the teacher scores each response."""
+    """The tokens of each response for which the teacher computes log-probs."""
     tokens = []
     for row in rows:
         teacher = Teacher(torch.zeros(row.response_length, 1))
@@ -151,7 +151,7 @@ def scored_tokens(score: Callable[..., Any], args: Any, rows: list[Any]) -> list
 
 
 def ask(score: Callable[..., Any], args: Any, row: Any, teacher: Teacher) -> Any:  # noqa: ANN401 - a sample
-    """Query the teacher for a sample, whose texts are its token ids."""
+    """Query the teacher for a sample whose prompt and response texts are its token ids."""
     words, start = Words(), len(row.tokens) - row.response_length
     row.prompt, row.response = words.decode(row.tokens[:start]), words.decode(row.tokens[start:])
     with replaced_globals(score.__globals__, aiohttp=teacher):

@@ -1,4 +1,4 @@
-"""Doubles for slime's training: Megatron's loop over micro-batches, a model with fixed outputs, a data store."""
+"""Fakes for slime's training: Megatron's loop over micro-batches, a model with fixed outputs, and a data source."""
 
 import ast
 import inspect
@@ -47,32 +47,35 @@ def train_step(
 
 
 def counts_of_step(loss_function: Callable[..., Any], micro_batches: int, global_batch_size: int) -> dict[str, Any]:
-    """The counts of a step, and the parallel state, that the release's loss function takes."""
+    """The keyword arguments for the counts of a step and for the parallel state, if the loss function has them."""
     counts = {"num_microbatches": micro_batches, "step_global_batch_size": global_batch_size}
     known = inspect.signature(loss_function).parameters
     return {name: count for name, count in counts.items() if name in known} | parallel_state(loss_function)
 
 
 def parallel_state(function: Callable[..., Any]) -> dict[str, Any]:
-    """The keyword argument with the parallel state of one rank; empty if the function does not take it."""
+    """The keyword argument with the parallel state of one rank; empty if the function has no such parameter."""
     return {"parallel_state": one_rank()} if "parallel_state" in inspect.signature(function).parameters else {}
 
 
 def compute_advantages(compute: Callable[..., Any], args: Any, rollout_data: dict[str, Any]) -> None:  # noqa: ANN401 - a namespace
-    """Add the advantages to the data of a rollout; before July 2025 the function read it from the process's storage."""
+    """Add the advantages to the data of a rollout.
+
+    Before July 2025, the function read the data from the process's storage.
+    """
     with data_in_store(compute, lambda: rollout_data):
         call_on_data(compute, args, rollout_data)
 
 
 def call_on_data(compute: Callable[..., Any], args: Any, rollout_data: dict[str, Any]) -> None:  # noqa: ANN401 - a namespace
-    """Call the function, with the data if it takes it."""
+    """Call the function, and pass the data if the function has a parameter for it."""
     more = parallel_state(compute)
     compute(args=args, rollout_data=rollout_data, **more) if takes_data(compute) else compute(args)
 
 
 @contextmanager
 def data_in_store(compute: Callable[..., Any], data: Callable[[], dict[str, Any]]) -> Iterator[None]:
-    """Replace the process's storage by ``data()``, for a function that does not take the data as an argument."""
+    """Replace the process's storage with ``data()``, for a function without a parameter for the data."""
     store = {
         "get_local_storage": lambda key=None: data() if key is None else data().get(key),
         "set_local_storage": lambda key, value: data().__setitem__(key, value),
@@ -82,12 +85,12 @@ def data_in_store(compute: Callable[..., Any], data: Callable[[], dict[str, Any]
 
 
 def takes_data(compute: Callable[..., Any]) -> bool:
-    """Whether the release's function takes the data of the rollout as an argument."""
+    """Whether the function has a parameter for the data of the rollout."""
     return "rollout_data" in inspect.signature(compute).parameters
 
 
 def fixed_output(output: Mapping[str, list[Tensor]], *, pair: bool) -> Callable[..., Any]:
-    """A double of ``get_log_probs_and_entropy`` that returns ``output``; with ``pair``, after an empty tensor."""
+    """A fake ``get_log_probs_and_entropy`` that returns ``output``; with ``pair``, an empty tensor and ``output``."""
 
     def compute(*_args: object, **_options: object) -> Any:  # noqa: ANN401 - as the release's own
         return (torch.empty(0), dict(output)) if pair else dict(output)
@@ -96,7 +99,7 @@ def fixed_output(output: Mapping[str, list[Tensor]], *, pair: bool) -> Callable[
 
 
 def returns_pair(function: Callable[..., Any]) -> bool:
-    """Whether a function returns two values: newer releases return an empty tensor before the dict."""
+    """Whether the function returns two values. Newer releases return an empty tensor before the dict."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     returned = [node.value for node in ast.walk(tree) if isinstance(node, ast.Return)]
     return any(isinstance(value, ast.Tuple) for value in returned)
@@ -118,10 +121,10 @@ def supervised_samples(
     samples: list[Any],
     tools: Mapping[int, list[dict[str, Any]]],
 ) -> dict[str, list[Tensor]]:
-    """The token ids and loss masks of the samples that the supervised rollout makes from conversations.
+    """The token ids and loss masks of the samples that the supervised rollout creates from conversations.
 
-    The prompt of a sample is its token ids and mask, so that no tokenizer is needed. ``tools`` has the tools of each
-    sample, by number; a conversation that is tokenized with different tools has only tokens of :data:`WRONG`.
+    The prompt of a sample is a pair of its token ids and its mask, so that no tokenizer is needed. ``tools`` has the
+    tools of each sample, by number. A conversation that is tokenized with other tools consists of :data:`WRONG` tokens.
     """
     for number, described in tools.items():
         samples[number].metadata = {"tools": described}
@@ -142,7 +145,7 @@ def supervised_samples(
 
 
 class _Buffer:
-    """A data source that returns all its samples."""
+    """A fake data source that returns all samples at once."""
 
     samples: list[list[Any]]
 

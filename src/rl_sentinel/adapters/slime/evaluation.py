@@ -56,7 +56,7 @@ _CONSERVES = claims("sglang_rollout.py, eval_rollout_single_dataset: rewards of 
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The rewards and requests for each source of the sampling parameters, then the logged metrics."""
+    """The rewards and requests for each source of sampling parameters, and the logged metrics."""
     module = next((name for name in MODULES if target.has(f"{name}.eval_rollout")), "")
     if not module or target.fails(module):
         return
@@ -69,7 +69,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _sources(target: Target) -> Iterator[tuple[str, Claims, str]]:
-    """Setting, knobs and reach of each source: command line, configuration of a data set, defaults of all data sets."""
+    """Setting, knobs and reach of each source: command line, configuration of a data set, defaults of data sets."""
     options = {f"eval_{name}": values for name, values in PARAMETERS.values() if name in _COMMAND_LINE}
     if target.has("slime.utils.arguments"):
         text = target.root.joinpath("slime", "utils", "arguments.py").read_text(encoding="utf-8")
@@ -102,7 +102,7 @@ def run_evaluation(  # noqa: PLR0913 - functions of the target, and the argument
     options: Settings,
     log: Callable[..., Any] | None = None,
 ) -> dict[str, Any]:
-    """The rewards of an evaluation set for each row, the parameters of its requests, and the logged metrics."""
+    """The reward of each row in an evaluation set, the parameters of its requests, and the logged metrics."""
     (samples,), server = samples_of(sample, [rows])
     server.room = room
     values = {name: sampling_option(name, value) for name, value in options.items()}
@@ -140,7 +140,7 @@ def _configured(configure: Callable[..., Any], run: Any, values: Mapping[str, An
 
 
 def _number(value: object) -> float:
-    """A parameter as a number: -1 for None, and a digest for values that are not numbers."""
+    """A parameter as a number: -1 for None, and a checksum for values that are not numbers."""
     if isinstance(value, int | float):
         return float(value)
     return -1.0 if value is None else float(zlib.crc32(repr(value).encode()) % 1000)
@@ -187,7 +187,7 @@ def _evaluated(target: Target, evaluate: str, setting: str, knobs: Claims, reach
 
 
 def _by_key(target: Target, evaluate: str) -> Boundary:
-    """The rewards of an evaluation whose reward key differs from that of training; the key has no other effect."""
+    """The rewards of an evaluation with another reward key than in training; the key has no other effect."""
     boundary = _evaluated(target, evaluate, "reward by key", Claims(), "--eval-reward-key, --reward-key")
     settings: Settings = {"eval_reward_key": "score", "reward_key": "acc"}
     outputs = {"reward": boundary.outputs["reward"]}

@@ -1,4 +1,4 @@
-"""Settings of slime's losses on the command line, with claims and logged metrics."""
+"""slime's losses by command line: settings, claims and logged metrics."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -76,10 +76,10 @@ _RATIO = claims("ppo_utils.py, compute_policy_loss: ratio of the current to the 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """A loss under one command line: settings under neutral names, other options, claims, extra columns, metrics.
+    """A loss under one command line: settings by neutral name, other options, claims, extra columns, metrics.
 
-    ``rollouts`` has the trained tokens of each sample's rollout. With ``rejects``, a user's function removes tokens
-    from the mask, and the metrics of every policy loss count what remains.
+    ``rollouts`` has the number of trained tokens in each sample's rollout. With ``rejects``, a user's function removes
+    tokens from the mask, and the metrics of every policy loss count the remaining tokens.
     """
 
     settings: Settings

@@ -80,9 +80,10 @@ def log_probs_of_packs(  # noqa: PLR0913 - functions of the target, and their ar
     logits: list[Tensor],
     packs: int,
 ) -> dict[str, list[Any]]:
-    """The log-probs of each response from the actor and, if the actor's class has one, from a second model (reference).
+    """The log-probs of each response from the actor and, if the actor has a reference model, from that model.
 
-    The double of the requested model returns the logits of a pack's sequences, the double of the other model zeros.
+    The requested model is a fake that returns the logits of a pack's sequences. The other model is a fake that returns
+    zeros.
     """
     parts = packs_of(pack, data, packs)
     # The method and its timer log their rank; the progress bar is not installed.
@@ -105,12 +106,12 @@ _LOG_PROBS = {"logprob": "log_probs", "ref_logprob": "ref_log_probs"}
 
 
 def _has_model(compute: Callable[..., Any], name: str) -> bool:
-    """Whether the method reads this attribute of the actor."""
+    """Whether the method reads the attribute ``name``."""
     return name in inspect.unwrap(compute).__code__.co_names
 
 
 class _Model:
-    """A double of a model: the logits of each pack in turn, or zeros if its output is not used."""
+    """A fake model: it returns the logits of each pack in turn, or zeros if ``shown`` is False."""
 
     def __init__(self, logits: list[Tensor], parts: list[dict[str, Any]], *, shown: bool) -> None:
         rows = [torch.cat([logits[row] for row in rows_of(part)]).unsqueeze(0) for part in parts]
@@ -120,14 +121,14 @@ class _Model:
         return SimpleNamespace(logits=next(self.outputs))
 
     def cpu(self) -> "_Model":
-        """The model itself, not moved."""
+        """The model itself: nothing is moved."""
         return self
 
     cuda = eval = cpu
 
 
 def packs_of(pack: Callable[..., Any], data: dict[str, Any], packs: int) -> list[dict[str, Any]]:
-    """The packs; the raw reward of each sample is its row number, since training does not read raw rewards."""
+    """The packs. The raw reward of each sample is its row number, since training does not read raw rewards."""
     plain = {key: [x.tolist() if isinstance(x, Tensor) else x for x in values] for key, values in data.items()}
     known = inspect.signature(pack).parameters
     columns = {key: values for key, values in plain.items() if key in known}
@@ -136,13 +137,13 @@ def packs_of(pack: Callable[..., Any], data: dict[str, Any], packs: int) -> list
 
 
 def pack_doubles(target: Target) -> dict[str, Callable[..., Any]]:
-    """The CPU as the current device, in revisions whose packing reads it."""
+    """The CPU in place of the current device, in revisions whose packing function reads the current device."""
     asks = "torch.cuda.current_device()" in module_source(target, PACKING)
     return {f"{PACKING}.torch.cuda.current_device": cpu} if asks else {}
 
 
 def rows_of(part: Mapping[str, Any]) -> Any:  # noqa: ANN401 - of a pack or of one sample
-    """Row numbers in place of raw rewards, under the key of the revision."""
+    """The row numbers, which are stored as raw rewards under the key of this revision."""
     return part["raw_rewards"] if "raw_rewards" in part else part["raw_reward"]
 
 
@@ -189,11 +190,11 @@ class _Count(PerRow):
     """The length of a list, as a scalar."""
 
     def read(self, value: Any, sizes: object) -> Tensor:  # noqa: ANN401, ARG002 - a list
-        """A tensor without axes."""
+        """The length of the list, as a tensor without axes."""
         return torch.tensor(float(len(value)))
 
     def source(self, expression: str, sizes: object) -> str:  # noqa: ARG002
-        """The length, as an expression."""
+        """The length of the list, as a Python expression."""
         return f"torch.tensor(float(len({expression})))"
 
 

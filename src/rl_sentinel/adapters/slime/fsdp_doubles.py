@@ -1,4 +1,4 @@
-"""Doubles for slime's actor on FSDP: its models, process group, profiler and optimizer, on one rank or more."""
+"""Fakes for slime's FSDP actor: its models, process group, profiler and optimizer, on one or more ranks."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -67,32 +67,32 @@ _NUMBERS = {
 
 
 class Models:
-    """A double of the actor and its reference: at each token of a sample, the next token's log-prob and the entropy.
+    """A fake actor and reference model: at each token of a sample, it returns log-prob and entropy for the next token.
 
-    It returns the reference's log-probs while the reference's weights are loaded. Otherwise it returns the trained
+    It returns the reference's log-probs while the reference's weights are loaded. Otherwise, it returns the trained
     model's log-probs if gradients are recorded, and the old policy's log-probs if not.
     """
 
     def __init__(self, tables: Mapping[str, Tensor], temperature: float) -> None:
-        """Store ``tables`` ``[1 + N, 2]``, which have the numbers of each token by its id."""
+        """Store ``tables`` ``[1 + N, 2]``, indexed by token id."""
         self.tables, self.temperature, self.loaded = tables, temperature, "actor"
 
     def __call__(self, *, input_ids: Tensor, **_inputs: object) -> SimpleNamespace:
-        """``[1, N, 2]`` or ``[B, S, 2]``."""
+        """Log-prob and entropy as logits, ``[1, N, 2]`` or ``[B, S, 2]``."""
         which = "logprob" if torch.is_grad_enabled() else "old_logprob"
         table = self.tables["ref_logprob" if self.loaded == "ref" else which]
         return SimpleNamespace(logits=table[input_ids] * self.temperature)
 
     def load(self, weights: str) -> None:
-        """Load the weights of this name."""
+        """Load the weights with this name."""
         self.loaded = weights
 
     def parameters(self) -> list[Tensor]:
-        """No parameters: nothing is updated."""
+        """An empty list: nothing is updated."""
         return []
 
     def itself(self, *_device: object) -> "Models":
-        """The model itself, not moved."""
+        """The model itself: nothing is moved."""
         return self
 
     cuda = cpu = eval = train = to = itself
@@ -107,7 +107,7 @@ def train_on_ranks(  # noqa: PLR0913 - functions of the target, and their argume
     options: Settings,
     numbers: Settings,
 ) -> dict[str, Any]:
-    """The metrics of all ranks' training step, and ``loss``: the logged loss, with the update's gradient."""
+    """The metrics of a training step on all ranks, and ``loss``: the logged loss with the gradient of the update."""
     rows = len(columns["logprob"])
     temperature = float(numbers.get("temperature") or 1.0)
     live, tables = _number_tokens(ranks, columns)
@@ -174,14 +174,14 @@ def _actor(  # noqa: PLR0913 - what a rank has
 
 
 class _Quiet:
-    """A double of a profiler, a timer or a logging module, whose methods return their first argument, or None."""
+    """A fake profiler, timer or logging module. Each method returns its first argument, or None without arguments."""
 
     def __getattr__(self, _name: str) -> Callable[..., Any]:
         return lambda *values, **_options: values[0] if values else None
 
 
 class _Group:
-    """A double of torch.distributed on the ranks of this process."""
+    """A fake ``torch.distributed`` for ranks that are threads of this process."""
 
     ReduceOp = SimpleNamespace(SUM=torch.sum, MAX=torch.amax)
 
@@ -193,21 +193,22 @@ class _Group:
         return rank_number()
 
     def barrier(self, **_options: object) -> None:
-        """Do nothing: ranks only wait for each other at collectives."""
+        """Do nothing: ranks only wait for each other in collectives."""
 
     def all_reduce(self, tensor: Tensor, op: Callable[..., Tensor] = torch.sum, group: object = None) -> None:  # noqa: ARG002
-        """Reduce in place over the ranks."""
+        """Reduce a tensor over the ranks, in place."""
         tensor.copy_(op(torch.stack(gather_from_ranks(tensor.clone())), dim=0))
 
     def all_gather_object(self, results: list[Any], item: Any, group: object = None) -> None:  # noqa: ANN401, ARG002
-        """The object of each rank."""
+        """Write the objects of all ranks to ``results``."""
         results[:] = gather_from_ranks(item)
 
 
 def _number_tokens(ranks: list[dict[str, Any]], columns: dict[str, list[Tensor]]) -> tuple[Tensor, dict[str, Tensor]]:
-    """Number the tokens of all samples from 1; return the trained model's log-probs as a tensor, and tables by number.
+    """Number the tokens of all samples from 1; return the trained model's log-probs and entropies, and all tables.
 
-    A table ``[1 + N, 2]`` has the log-prob and the entropy of the next token; the trained model's table is a leaf.
+    A table ``[1 + N, 2]`` has the log-prob and the entropy of the next token, by number. The trained model's table is a
+    leaf tensor.
     """
     places, start = {}, 1
     for data in ranks:
@@ -241,7 +242,7 @@ _KERNELS = {
 
 
 def _double_of(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """A double of one of :data:`_KERNELS`, with its parameters, which divides by its argument ``temperature``."""
+    """A fake for one of :data:`_KERNELS`, with the same parameters; it divides by the argument ``temperature``."""
     signature = inspect.signature(kernel)
 
     def double(*values: object, **options: object) -> Any:  # noqa: ANN401 - as the kernel

@@ -1,6 +1,6 @@
-"""slime's FSDP training from samples to the optimizer step: loss and logged metrics, over ranks.
+"""slime's FSDP training, from samples to the optimizer step over ranks: loss and logged metrics.
 
-Only revisions from September 2025 to March 2026 have this backend; the first ones pad their micro-batches.
+Only revisions from September 2025 to March 2026 have this backend. The first of them pad their micro-batches.
 """
 
 import inspect
@@ -43,7 +43,7 @@ _CLIP: Settings = {"clip_low": 0.2, "clip_high": 0.28}
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A command line: its numbers, its other options, its claims, and the text that shows that a revision has it."""
+    """A command line: its numbers, other options and claims, and source text that shows that a revision supports it."""
 
     settings: Settings
     claims: Claims
@@ -112,7 +112,7 @@ _CALLER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The training of one rollout with each command line that the revision has."""
+    """The training on one rollout, with each command line that the revision supports."""
     if not target.has(PATH):
         return
     if why := target.fails(PATH):
@@ -129,13 +129,13 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def constant_in_row(batch: Batch) -> Batch:
-    """Give all tokens of a response one advantage, as GRPO does."""
+    """Give the same advantage to all tokens of a response, as in GRPO."""
     first = batch.advantage[:, :1].expand_as(batch.advantage)
     return with_columns(batch, advantage=torch.where(batch.valid, first, batch.advantage))
 
 
 def is_constant_in_row(inputs: Inputs) -> str:
-    """Require that all tokens of a response have one advantage."""
+    """The reason to skip a batch where advantages differ within a response; empty otherwise."""
     same = torch.equal(inputs.batch.advantage, constant_in_row(inputs.batch).advantage)
     return "" if same else "advantages differ within a response, but this trainer gives all its tokens one advantage"
 
@@ -147,7 +147,7 @@ _REWARD = Computed(
 
 
 def _logged(source: str, name: str) -> dict[str, Output]:
-    """The metrics of the step that the revision logs under this command line."""
+    """The metrics of the step that the revision logs under the command line ``name``."""
     absent = {
         "train/kl_loss": name != "grpo, KL",
         "train/entropy_loss": '"entropy_loss"' not in source,
@@ -158,7 +158,7 @@ def _logged(source: str, name: str) -> dict[str, Output]:
 
 
 def _doubles(target: Target, source: str) -> dict[str, Callable[..., object]]:
-    """The CPU instead of the GPU."""
+    """Fakes that replace the GPU with the CPU."""
     module = ACTOR.rpartition(".")[0]
     doubles: Mapping[str, Callable[..., object]] = {"current_device": cpu, "synchronize": lambda: None}
     found = {f"{module}.torch.cuda.{n}": double for n, double in doubles.items() if f"torch.cuda.{n}()" in source}
@@ -167,7 +167,7 @@ def _doubles(target: Target, source: str) -> dict[str, Callable[..., object]]:
 
 
 def _run(target: Target, family: Family, source: str) -> tuple[str, tuple[Step, ...]]:
-    """The path from samples to training, and the steps that call it."""
+    """The path of functions from samples to training, and the steps that call these functions."""
     path, steps = received(target, also={"reward": _REWARD})
     columns: dict[str, Codec] = {n: Column(n, Ragged()) for n in (*LOGPROBS, "entropy")}
     train = Step(

@@ -55,7 +55,7 @@ _PRODUCER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The training data of generated samples, also with --mask-offpolicy-in-partial-rollout if the release has it."""
+    """The training data of generated samples; also with --mask-offpolicy-in-partial-rollout, if supported."""
     module = next((name for name in MODULES if target.has(f"{name}.generate_and_rm_group")), "")
     if not module or target.fails(module):
         return
@@ -73,7 +73,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def samples_of(sample: Callable[..., Any], prompts: list[list[dict[str, Any]]]) -> tuple[list[list[Any]], Server]:
-    """The samples of each prompt as the data source makes them, and the server that samples their responses."""
+    """The samples of each prompt in the data source's format, and the server that samples their responses."""
     groups, responses = list[list[Any]](), list[ScriptedResponse]()
     known = {field.name for field in fields(sample)} if is_dataclass(sample) else None
     for number, prompt in enumerate(prompts):
@@ -123,7 +123,7 @@ def generate_all(
 
 
 def _unfinished(group: list[Any]) -> bool:
-    """Whether any sample of a prompt is unfinished, so that the next rollout continues all samples of the prompt."""
+    """Whether any sample of a prompt is unfinished. The next rollout then continues all samples of the prompt."""
     return any(sample.status.name in {"PENDING", "ABORTED"} for sample in group)
 
 
@@ -152,12 +152,12 @@ def fit_rows(rows: dict[str, list[Any]], lengths: list[int], prompts: list[int])
 
 
 def prompt_of(number: int, length: int) -> list[int]:
-    """The tokens of a prompt of the batch; the first token tells the server which response to sample."""
+    """The tokens of a prompt in the batch. The first token tells the server which response to sample."""
     return [FIRST + number, *[0] * length]
 
 
 def train_last_rollout(batch: Batch) -> Batch:
-    """Train only tokens of each prompt's last rollout; a new rollout starts where the version changes."""
+    """Train only the tokens of each prompt's last rollout. A new rollout starts where the weight version changes."""
     starts = (batch.version.diff(dim=1) != 0).long()
     rollout = torch.nn.functional.pad(starts.cumsum(1), (1, 0)).masked_fill(~batch.valid, -1)
     prompts = torch.unique_consecutive(batch.group, return_inverse=True)[1]
@@ -172,13 +172,13 @@ def _last_rollout_trains(inputs: Inputs) -> str:
 
 
 def all_train(inputs: Inputs) -> str:
-    """Require that all tokens of a response train."""
+    """The reason to skip a batch with an untrained response token; empty otherwise."""
     batch = inputs.batch
     return "" if torch.equal(batch.mask, batch.valid) else "a response of one turn has a token that is not trained"
 
 
 def train_all(batch: Batch) -> Batch:
-    """Train all tokens: a response has one turn."""
+    """Train all tokens, because each response has only one turn."""
     return with_columns(batch, mask=batch.valid)
 
 

@@ -17,7 +17,7 @@ KINDS: Mapping[str, str] = {"k1": "k1", "kl": "k1", "k2": "k2", "k3": "k3", "low
 
 
 def kinds(target: Target) -> Mapping[str, str]:
-    """The estimators of :data:`KINDS` that the revision has; all estimators if its source cannot be read."""
+    """The estimators in :data:`KINDS` that the revision has; all of them if its source cannot be read."""
     if not target.has(PATH) or target.fails(PATH):
         return KINDS
     source = inspect.getsource(target.find(PATH))
@@ -25,12 +25,12 @@ def kinds(target: Target) -> Mapping[str, str]:
 
 
 def default_kind(target: Target) -> str:
-    """The name of the default of ``--kl-loss-type``: k1, or kl in early revisions."""
+    """The default of ``--kl-loss-type``: k1, or kl in early revisions."""
     return next(kind for kind, name in kinds(target).items() if name == "k1")
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """One boundary for each estimator, on the concatenated tokens of all samples, as the loss calls it."""
+    """One boundary per estimator, on the concatenated tokens of all samples, as in the loss."""
     arguments = {"log_probs": packed("logprob"), "log_probs_base": packed("ref_logprob"), "kl_loss_type": Knob("kind")}
     step = Step(
         call=PATH,

@@ -1,4 +1,4 @@
-"""slime's learning rates: Megatron's schedule, sized by the number of rollouts, also after a restart."""
+"""slime's learning rates: Megatron's schedule, scaled to the number of rollouts, also after a restart."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -45,7 +45,7 @@ _RESTARTS = {"cosine": KINDS["cosine"][1]["no warm-up"], "warm-up": KINDS["const
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The constant and the cosine schedule, with the warm-up as a number of updates and as a share; and a restart."""
+    """The constant and cosine schedules, with the warm-up as a number of updates or as a share, and after a restart."""
     if target.has(PATH) and not target.fails(PATH):
         yield from bindable(target, *(_rates(kind) for kind in KINDS))
         # The first releases leave the loading to Megatron's own setup.
@@ -62,7 +62,10 @@ def rates(  # noqa: PLR0913 - options of the command line
     floor: float,
     share: bool,  # noqa: FBT001 - a setting
 ) -> list[float]:
-    """The learning rates of ``count`` updates, as fractions of the peak, with the warm-up as a share or as a count."""
+    """The learning rates of ``count`` updates, as fractions of the peak.
+
+    slime gets the length of the warm-up as a fraction of all updates if ``share`` is True, else as a number of updates.
+    """
     optimizer = SimpleNamespace(param_groups=[{"lr": 0.0}])
     with replaced_globals(build.__globals__, OptimizerParamScheduler=MegatronSchedule):
         schedule = build(_arguments(kind, warm_up, updates, floor, share=share), optimizer)
@@ -77,9 +80,9 @@ def rates_of_restart(  # noqa: PLR0913 - options of the command line
     updates: int,
     floor: float,
 ) -> dict[str, list[float]]:
-    """The learning rate of each update, in one run and after a restart before it; and the restored update count.
+    """The learning rate of each update in an uninterrupted run and after a restart, and the restored update count.
 
-    All rates of the cosine schedule and of a warm-up differ from the previous rate.
+    Every rate of the cosine schedule and of a warm-up differs from the previous rate.
     """
     args = _arguments("constant" if warm_up else "cosine", warm_up, updates, floor, share=False)
     columns: dict[str, list[float]] = {"rates": [], "resumed": [], "updates": [], "counted": []}
@@ -109,7 +112,7 @@ def _scheduled(build: Callable[..., Any], args: SimpleNamespace) -> tuple[Any, A
 
 
 def _restore(_model: object, optimizer: Any, schedule: Any, **_about: object) -> tuple[int, int]:  # noqa: ANN401
-    """A double of Megatron's loading: it restores the schedule and returns the number of finished updates."""
+    """A fake for Megatron's checkpoint loading: it restores the schedule and returns the number of finished updates."""
     schedule.step(increment=optimizer.saved_updates * _UPDATE)
     return optimizer.saved_updates, 0
 

@@ -28,7 +28,7 @@ _CLAIMS = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The function that the losses call, and the forward passes of the old and the reference policy."""
+    """The function that computes log-probs for the losses, the old policy and the reference policy."""
     args = Namespace(
         rollout_temperature=Knob("temperature"),
         log_probs_chunk_size=Constant(-1),

@@ -1,4 +1,4 @@
-"""slime's policy losses per token with their reducer, and the reducer alone."""
+"""slime's policy losses per token together with the reducer of a micro-batch, and the reducer alone."""
 
 from collections.abc import Iterator, Mapping
 
@@ -34,7 +34,7 @@ _SEQUENCE = claims("ppo_utils.py, compute_gspo_kl: one value per sequence", rati
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """PPO with and without dual clip, GSPO, CISPO, then the reducer."""
+    """PPO with and without dual clip, GSPO, CISPO, and the reducer alone."""
     families: Mapping[str, Settings] = {
         "ppo": CLIP,
         "ppo, dual clip": {**CLIP, "eps_clip_c": 3.0},
@@ -82,7 +82,7 @@ def _cispo() -> Step:
 
 
 def _reduced(per_token: Codec) -> tuple[Step, Step]:
-    """The step that makes the reducer of a micro-batch, and the step that applies it to the loss per token."""
+    """The step that builds the reducer of a micro-batch, and the step that applies it to the loss per token."""
     arguments = {
         "total_lengths": TOTAL_LENGTHS,
         "response_lengths": RESPONSE_LENGTHS,

@@ -1,4 +1,4 @@
-"""slime's rollout metrics: of samples, and of data-parallel ranks after slime's own reduction."""
+"""slime's rollout metrics, from samples, and from data-parallel ranks after slime's reduction."""
 
 import inspect
 from collections.abc import Iterator, Mapping
@@ -88,7 +88,7 @@ _LOGGING = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Metrics of a rollout with critic and KL penalty (all keys are logged), of lengths, and of correct samples."""
+    """Metrics of a rollout with critic and KL penalty (which logs all keys), of lengths, and of correct samples."""
     module = next((p for p in LOG_MODULES if target.has(f"{p}.log_rollout_data")), "")
     log = f"{module}.log_rollout_data"
     if not module or not target.has(ADVANTAGES):
@@ -184,7 +184,7 @@ def _lengths(target: Target, log: str) -> Boundary:
 
 
 def _correct(target: Target, log: str) -> Boundary:
-    """The metrics of a rollout that slime itself sends to the ranks, with the lengths of correct samples."""
+    """The metrics of a rollout that slime sends to the ranks, with the lengths of correct samples."""
     path, steps = received(target)
     step = Step(
         call=log_received,

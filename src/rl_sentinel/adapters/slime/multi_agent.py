@@ -1,4 +1,4 @@
-"""slime's multi-agent example, in checkouts: the sample that each agent's response becomes."""
+"""slime's multi-agent example, which only source checkouts contain: the training sample of each agent's response."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -37,7 +37,7 @@ _PRODUCER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The sample of one agent's response."""
+    """The training sample that one agent's response becomes."""
     if target.has(PATH) and not target.fails(PATH):
         yield from bindable(target, _responses())
 
@@ -45,7 +45,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def respond(
     generate: Callable[..., Any], sample: Callable[..., Any], prompts: list[list[dict[str, Any]]], room: int
 ) -> dict[str, list[Any]]:
-    """The reward, tokens, mask and log-probs of each agent's sample; infinite log-probs if it has none."""
+    """The reward, tokens, mask and log-probs of each agent's sample; infinite log-probs if the sample has none."""
     groups, server = samples_of(sample, prompts)
     server.room = room
     columns: dict[str, list[Any]] = {"rewards": [], "tokens": [], "masks": [], "logprobs": []}

@@ -1,4 +1,4 @@
-"""slime's option defaults: validation keeps options that are set, and fills in the options that are not."""
+"""slime's option defaults: validation must keep options that are set, and fill in options that are not set."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -55,7 +55,7 @@ _DOCS = "slime/utils/arguments.py: the help of the options; slime_validate_args 
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The options of the command line that this revision fills in, in a new run and after a restart."""
+    """The command-line options that validation in this revision fills in, in a new run and after a restart."""
     source = module_source(target, OPTIONS)
     if not target.has(VALIDATE):
         return
@@ -73,7 +73,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _is_option(source: str, name: str) -> bool:
-    """Whether the command line has the option."""
+    """Whether ``name`` is a command-line option."""
     return f'"--{name.replace("_", "-")}"' in source
 
 
@@ -86,7 +86,7 @@ def options_after(
 ) -> dict[str, float]:
     """The value of each option after validation; for a text, whether it is unchanged.
 
-    The options come from the command line or, if ``in_file``, from the file of options.
+    The options come from the command line or, with ``in_file``, from the file of options.
     """
     both: dict[str, Any] = {"rollout_max_context_len": 64, "use_dynamic_batch_size": True, "max_tokens_per_gpu": 48}
     with NamedTemporaryFile("w", suffix=".yaml") as file:

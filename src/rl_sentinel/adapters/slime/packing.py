@@ -1,4 +1,4 @@
-"""slime's packed micro-batches: tokens and loss masks, on the ranks that share each sequence."""
+"""slime's packed micro-batches: tokens and loss masks, on ranks that share each sequence."""
 
 import importlib
 import inspect
@@ -58,14 +58,14 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def packs(target: Target) -> bool:
-    """Whether the revision packs the data of an iterator; in July 2025 it came from the process's storage."""
+    """Whether the revision packs the data of an iterator. In July 2025, the data came from the process's storage."""
     if not target.has(PACK) or target.fails(PACK) or not target.has(ITERATOR):
         return False
     return "rollout_data" in inspect.signature(target.find(ITERATOR)).parameters
 
 
 def settings_of(target: Target) -> Mapping[str, Settings]:
-    """How ranks share sequences in this revision."""
+    """The settings for how ranks share sequences in this revision."""
     gathers = "allgather_cp" in inspect.signature(target.find(PACK)).parameters
     return {**SHARED, **({"context parallel, all-gather": GATHERED} if gathers else {})}
 
@@ -94,7 +94,7 @@ def pack_micro_batches(
 
 
 def unmoved(tensor: Any) -> Any:  # noqa: ANN401 - a tensor
-    """Return the tensor itself instead of a copy on the GPU."""
+    """Return the tensor itself, in place of a copy on the GPU."""
     return tensor
 
 
@@ -105,7 +105,7 @@ def _all_batches(
     cuts: list[list[int]],
     options: Settings,
 ) -> list[dict[str, Any]]:
-    """The packed micro-batches of each rank in turn."""
+    """The packed micro-batches of all ranks, one rank after another."""
     wanted = {"pad_multiplier": 128, "allgather_cp": options["allgather_cp"]}
     more = {name: value for name, value in wanted.items() if name in inspect.signature(pack).parameters}
     cpu = SimpleNamespace(device=lambda: "cpu", current_device=lambda: "cpu")
@@ -119,7 +119,7 @@ def _all_batches(
 
 
 def each_rank(options: Settings) -> Iterator[int]:
-    """Act as each rank in turn; no rank waits for another rank."""
+    """Set the rank of this process to each rank in turn; no rank waits for another rank."""
     mpu: Any = importlib.import_module("megatron.core").mpu
     size = int(options["ranks"] or 1)
     for rank in range(size):
@@ -138,14 +138,14 @@ def place_numbers(
     cuts: list[list[int]],
     options: Settings,
 ) -> list[Tensor]:
-    """The packed micro-batches with position numbers, from 1, instead of tokens; padding is 0."""
+    """The packed micro-batches with position numbers (from 1) in place of tokens; padding is 0."""
     sizes = [len(row) for row in data["tokens"]]
     numbered = {**data, "tokens": list(torch.split(torch.arange(1, 1 + sum(sizes)), sizes))}
     return [batch["tokens"].flatten() for batch in _all_batches(pack, iterator, numbered, cuts, options)]
 
 
 def by_place(streams: list[Tensor], numbers: list[Tensor], rows: list[Tensor]) -> list[Tensor]:
-    """The values of the packed streams at the positions of each row; -1 if a stream has the wrong length."""
+    """The values of packed streams at the positions of each row; -1 if a stream has the wrong length."""
     whole = torch.full((1 + sum(map(len, rows)),), WRONG, dtype=torch.long)
     for stream, places in zip(streams, numbers, strict=True):
         whole[places] = stream.long() if len(stream) == len(places) else WRONG
@@ -158,7 +158,7 @@ def _cuts(inputs: Inputs) -> list[list[int]]:
 
 
 def packing_arguments() -> dict[str, Codec]:
-    """The arguments of the packing function: its helpers, a rank's data, and the rows of each micro-batch."""
+    """The arguments of :func:`pack_micro_batches`: slime's functions, a rank's data, and rows per micro-batch."""
     data = {
         "tokens": Column("token", RaggedSequence()),
         "loss_masks": LOSS_MASKS,
@@ -175,7 +175,7 @@ def packing_arguments() -> dict[str, Codec]:
 
 
 def cpu() -> str:
-    """The current device: the CPU."""
+    """The CPU, as the current device."""
     return "cpu"
 
 

@@ -1,4 +1,4 @@
-"""Doubles for slime's data-parallel ranks: Ray's object store, the gather of metrics, and the trackers."""
+"""Fakes for slime's data-parallel ranks: Ray's object store, the gathering of metrics, and the trackers."""
 
 import importlib
 import inspect
@@ -31,7 +31,7 @@ def receive_rollout(
     data: dict[str, Any],
     dp_size: int,
 ) -> list[dict[str, Any]]:
-    """The data of a rollout as each rank receives it; like Ray's object store, the double returns copies."""
+    """The data of a rollout as each rank receives it. Like Ray's object store, the fake store returns copies."""
     if "data_buffer" in inspect.signature(receive).parameters:
         return _fetched(manager, receive, data, dp_size)
     with _stored(manager, receive, data, dp_size) as stored:
@@ -44,9 +44,10 @@ def _fetched(
     data: dict[str, Any],
     dp_size: int,
 ) -> list[dict[str, Any]]:
-    """:func:`receive_rollout` for the first revisions, whose ranks fetch a rollout and store their part in the module.
+    """The result of :func:`receive_rollout` in the first revisions, whose ranks fetch a rollout and store their part.
 
-    The column ``round_number``, which these revisions copy, has the number of each row.
+    These revisions store the part in their module. The column ``round_number``, which they copy, has the number of each
+    row.
     """
     numbered = {**data, "round_number": list(range(len(data["tokens"])))}
     buffer = SimpleNamespace(get_data=SimpleNamespace(remote=lambda _rollout: numbered))
@@ -78,7 +79,7 @@ def load_rollout(  # noqa: PLR0913 - functions of the target, and their argument
 ) -> list[dict[str, Any]]:
     """The data of a rollout as each rank of the trainer loads it; ``context`` ranks share each sequence.
 
-    Values per token are merged from these ranks; if a rank has a wrong number of values, its values are infinite.
+    Values per token are merged from these ranks. If a rank has a wrong number of values, its values are infinite.
     """
     trainer, loaded = bare_instance(actor, args=manager.args), []
     mpu: Any = importlib.import_module("megatron.core").mpu
@@ -118,7 +119,7 @@ def _stored(
     data: dict[str, Any],
     dp_size: int,
 ) -> Iterator[Any]:
-    """The data of a rollout in the object store; the double of Ray returns copies."""
+    """The data of a rollout in the object store; the fake Ray returns copies."""
     split = getattr(type(manager), "_split_train_data_by_dp", None)
     modules = [function.__globals__ for function in (split, receive) if function is not None]
     store = SimpleNamespace(put=lambda value, **_options: value, get=deepcopy)
@@ -136,14 +137,14 @@ def _stored(
 
 
 def received_rows(ranks: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    """The data of all ranks: under each key, one entry per sample in the order of the rollout."""
+    """The data of all ranks. Each key has one entry per sample, in the order of the rollout."""
     rows = [(place, rank, n) for rank, data in enumerate(ranks) for n, place in enumerate(places_of(data))]
     keys = [key for key in ranks[0] if all(_per_sample(data, key) for data in ranks)]
     return {key: [ranks[rank][key][n] for _, rank, n in sorted(rows)] for key in keys}
 
 
 def columns_of_others(received: dict[str, list[Any]], samples: list[Any]) -> list[float]:
-    """The number of columns of each row that belong to another sample: index, state, trained tokens, images."""
+    """The number of columns of each row that hold values of another sample: index, state, trained tokens or images."""
     columns: dict[str, list[Any]] = {
         "sample_indices": [sample.index for sample in samples],
         "truncated": [str(getattr(sample, "status", "")).endswith("TRUNCATED") for sample in samples],
@@ -159,7 +160,7 @@ def columns_of_others(received: dict[str, list[Any]], samples: list[Any]) -> lis
 
 
 def _number_of(images: dict[str, Tensor] | None) -> float:
-    """The number that the images of a sample encode; 0 without an image."""
+    """The number that the images of a sample encode; 0 for a sample without images."""
     return 0.0 if images is None else float(images["pixel_values"].sum())
 
 
@@ -194,7 +195,7 @@ def log_step(
 ) -> dict[str, Any]:
     """The metrics that rank 0 logs, after each data-parallel rank has computed its advantages.
 
-    Ranks run one after the other; rank 0 runs last and gathers the metrics of all.
+    The ranks run one after the other. Rank 0 runs last and gathers the metrics of all ranks.
     """
     if advantages is not None:
         for data in ranks:
@@ -223,7 +224,7 @@ def log_step(
 
 
 def recording_trackers(logged: dict[str, Any]) -> dict[str, Any]:
-    """Doubles of the trackers, by name, that write metrics to ``logged``."""
+    """Fake trackers, by name, which write metrics to ``logged``."""
 
     def record(*arguments: Any, **_options: object) -> None:  # noqa: ANN401 - as the trackers
         for metrics in arguments:
@@ -233,7 +234,7 @@ def recording_trackers(logged: dict[str, Any]) -> dict[str, Any]:
 
 
 def places_of(data: dict[str, Any]) -> list[int]:
-    """The position in the rollout of each sample of a rank."""
+    """The position of each sample of a rank in the rollout."""
     places: list[int] = data["partition"] if "partition" in data else data["sample_indices"]
     return [int(place) for place in places]
 
@@ -245,7 +246,7 @@ def _per_sample(data: dict[str, Any], key: str) -> bool:
 
 @contextmanager
 def _rank_of(rank: int, size: int, gather: Callable[..., Any]) -> Iterator[None]:
-    """Replace the rank, the world size and the gather of this process."""
+    """Replace the functions for rank, world size and gathering in this process."""
     mpu: Any = importlib.import_module("megatron.core").mpu
     get_rank = dist.get_rank
     world = {"get_rank": lambda group=None: rank if group is None else get_rank(group), "gather_object": gather}
@@ -255,7 +256,7 @@ def _rank_of(rank: int, size: int, gather: Callable[..., Any]) -> Iterator[None]
 
 @contextmanager
 def _current_device_is_cpu() -> Iterator[None]:
-    """Make the CPU the current device: earlier revisions move received data to the GPU."""
+    """Make the CPU the current device, because earlier revisions move received data to the GPU."""
     original = torch.cuda.current_device
     try:
         torch.cuda.current_device = lambda: "cpu"  # type: ignore[assignment,return-value]

@@ -1,4 +1,4 @@
-"""slime's rollout: conversion of samples to the data of each rank, dynamic sampling filter, supervised rollout."""
+"""slime's rollout: conversion of samples to the data of each rank, filter of dynamic sampling, supervised rollout."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
@@ -67,13 +67,13 @@ def ranks_of(inputs: Inputs) -> int:
 
 
 def even_ranks(inputs: Inputs) -> str:
-    """Require that the samples divide evenly among the ranks, because slime rejects other batches."""
+    """The reason to skip a batch whose samples do not divide evenly among ranks (slime rejects it); empty otherwise."""
     rows, ranks = inputs.batch.rows, inputs.layout.ranks
     return f"{rows} samples do not divide evenly among {ranks} ranks, which slime rejects" if rows % ranks else ""
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The data of a rollout on its ranks, the filter of dynamic sampling, the supervised rollout."""
+    """The data of a rollout on its ranks, the filter of dynamic sampling, and the supervised rollout."""
     yield from bindable(target, _data(target), _filter(target))
     loads = target.has(LOAD) and not target.fails(LOAD) and names_in_conversion(target, "rollout_log_probs")
     if loads and is_dataclass(target.find(SAMPLE)):
@@ -83,9 +83,9 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def received(target: Target, also: Mapping[str, Codec] = IMAGES) -> tuple[str, tuple[Step, ...]]:
-    """The path of functions from samples to ranks, and the steps that call them; the last returns a dict per rank.
+    """The path of functions from samples to ranks, and the steps that call them. The last step returns a dict per rank.
 
-    ``also`` has further fields of a sample, or different values of fields that every run has.
+    ``also`` has additional fields of a sample, or other values for fields that every run has.
     """
     function = next((path for path in RECEIVE if target.has(path)), RECEIVE[0])
     convert = _converted(target, sample(target, also=also, with_state=True))
@@ -103,14 +103,14 @@ def received(target: Target, also: Mapping[str, Codec] = IMAGES) -> tuple[str, t
 
 
 def _to_ranks(target: Target) -> list[str]:
-    """The methods that convert samples and, where a revision has it, split them among ranks."""
+    """The methods that convert samples and, in revisions with such a method, split them among ranks."""
     owner = manager(target)
     split = f"{owner}._split_train_data_by_dp"
     return [f"{owner}.{CONVERT}", *([split] if target.has(split) else [])]
 
 
 def _converted(target: Target, one: Object) -> Step:
-    """The conversion of samples to the data of a rollout."""
+    """The step that converts samples to the data of a rollout."""
     owner = manager(target)
     arguments = Namespace(
         advantage_estimator=Constant("ppo"),
@@ -244,7 +244,7 @@ def _filter(target: Target) -> Boundary:
 
 
 def _tools(inputs: Inputs) -> dict[int, list[dict[str, Any]]]:
-    """A different tool description for each conversation except the first, which has no tool."""
+    """A different tool description for each conversation, except the first one, which has no tools."""
     return {row: [{"type": "function", "function": {"name": f"tool{row}"}}] for row in range(1, inputs.batch.rows)}
 
 
@@ -288,5 +288,5 @@ def _supervised(target: Target) -> Boundary:
 
 
 def _conversation(tokens: list[int], mask: list[int]) -> tuple[list[int], list[int]]:
-    """The prompt of a sample, which is also the result of the mask generator's double."""
+    """The prompt of a sample, which the fake mask generator returns unchanged."""
     return tokens, mask

@@ -1,4 +1,4 @@
-"""Doubles for slime's rollout: scripted inference server, tokenizer of numbers, arguments of a run."""
+"""Fakes for slime's rollout: a scripted inference server, a tokenizer of numbers, and the arguments of a run."""
 
 import inspect
 from argparse import Namespace
@@ -29,11 +29,11 @@ class Words:
         return [int(word) for word in text.split()]
 
     def __call__(self, text: Any, **_options: object) -> dict[str, Any]:  # noqa: ANN401 - one text, or several
-        """The token ids of one text or of several, in the dict that transformers returns."""
+        """The token ids of one text or of several texts, in the dict format of transformers."""
         return {"input_ids": self.encode(text) if isinstance(text, str) else [self.encode(part) for part in text]}
 
     def apply_chat_template(self, messages: Any, *_tools: object, **options: object) -> Any:  # noqa: ANN401 - messages
-        """The contents of the messages without any template, as token ids or as text."""
+        """The contents of the messages, without a template, as token ids or as text."""
         text = messages if isinstance(messages, str) else "".join(message["content"] for message in messages)
         return self.encode(text) if options.get("tokenize", True) else text
 
@@ -44,10 +44,10 @@ class Words:
 
 @dataclass(slots=True)
 class Server:
-    """A double of an inference server that samples scripted responses, and aborts a request at a weight update.
+    """A fake inference server, which samples scripted responses, and aborts a request at a weight update.
 
-    ``room`` is the maximum response length; ``requests`` has the sampling parameters of all requests, by response. With
-    ``exact``, a request whose token limit is not the number of remaining tokens gets tokens of :data:`WRONG`.
+    ``room`` is the maximum response length. ``requests`` has the sampling parameters of all requests, by response. With
+    ``exact``, a request whose token limit is not the number of remaining tokens gets :data:`WRONG` tokens.
     """
 
     responses: list[ScriptedResponse]
@@ -72,7 +72,7 @@ class Server:
         return _reply(sampled, len(ids))
 
     async def get(self, *_passed: object, **_options: object) -> dict[str, Any]:
-        """An empty reply: there are no workers."""
+        """An empty reply, because there are no workers."""
         return {"workers": [], "urls": []}
 
 
@@ -91,7 +91,7 @@ def _reply(sampled: Sampled, prompt_tokens: int) -> dict[str, Any]:
 
 
 class Silent:
-    """A progress bar that shows nothing."""
+    """A progress bar that prints nothing."""
 
     def __init__(self, *_args: object, **_options: object) -> None:
         """Ignore the options."""
@@ -102,10 +102,10 @@ class Silent:
 
 
 class Arguments(Namespace):
-    """The arguments of a run; an option that is not set is None, the default of most options."""
+    """The arguments of a run. An argument that is not set is None, which is the default of most options."""
 
     def __getattr__(self, name: str) -> None:
-        """None, the default."""
+        """None, the default of an argument that is not set."""
         if name.startswith("__"):
             raise AttributeError(name)
 
@@ -139,7 +139,10 @@ def arguments(room: int, samples: int, **more: object) -> Arguments:
 
 
 async def labeled_reward(args: Any, samples: Any, **_more: object) -> Any:  # noqa: ANN401 - a namespace; a sample, or several
-    """The reward of each sample, the number in its label; a dict if a reward key is set, a list for several samples."""
+    """The reward of each sample, which is the number in its label.
+
+    The result is a dict if a reward key is set, and a list for several samples.
+    """
     if isinstance(samples, list):
         return [await labeled_reward(args, sample) for sample in samples]
     reward = float(samples.label)
@@ -148,7 +151,7 @@ async def labeled_reward(args: Any, samples: Any, **_more: object) -> Any:  # no
 
 @contextmanager
 def serving(rollout: Callable[..., Any], server: Server) -> Iterator[dict[str, Any]]:
-    """Replace HTTP by the server in the module of a rollout function, and yield the module's globals."""
+    """Replace HTTP with the server in the module of a rollout function, and yield the globals of the module."""
     module: dict[str, Any] = inspect.unwrap(rollout).__globals__
     auto_tokenizer = SimpleNamespace(from_pretrained=lambda *_args, **_options: Words())
     doubles: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""slime's rollout loop: how often each sample is trained, with dynamic sampling and the all-samples hook."""
+"""slime's rollout loop: how often each sample is trained, with dynamic sampling and the hook for all samples."""
 
 import asyncio
 from collections import Counter
@@ -39,7 +39,7 @@ _PRODUCER = "slime/rollout/data_source.py, get_samples: the prompts of an epoch 
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """One boundary: how often each sample is trained, and how often it is passed to the hook."""
+    """How often each sample is trained, and how often it is passed to the hook."""
     module = next((name for name in MODULES if target.has(f"{name}.generate_rollout_async")), "")
     if not module or target.fails(module):
         return
@@ -48,7 +48,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def drop_every_other_prompt(_args: object, samples: list[Any], **_more: object) -> bool:
-    """A filter: True for the second prompt, the fourth, and so on; the other prompts are dropped."""
+    """A filter that keeps the second prompt, the fourth, and so on, and drops the other prompts."""
     return int(samples[0].index) // len(samples) % 2 == 1
 
 
@@ -58,7 +58,7 @@ def note_all_samples(args: Any, groups: list[list[Any]], *_source: object) -> No
 
 
 class PromptSource:
-    """A data source that returns the prompts in order; releases call it as a function or use its methods."""
+    """A fake data source, which returns prompts in order. Some releases call it as a function, others its methods."""
 
     def __init__(self, groups: list[list[Any]]) -> None:
         """Store the samples of each prompt."""
@@ -72,7 +72,7 @@ class PromptSource:
     __call__ = get_samples
 
     def add_samples(self, groups: list[list[Any]]) -> None:
-        """Put back samples that were not trained."""
+        """Put back samples that were not trained, before the other samples."""
         self.left = [*groups, *self.left]
 
 
@@ -84,10 +84,10 @@ def uses_in_rollouts(  # noqa: PLR0913 - functions of the target, and the argume
     options: Settings,
     hook: bool,  # noqa: FBT001 - whether the release has it
 ) -> dict[str, list[float]]:
-    """How often each sample is trained and passed to the hook, so that 1 is correct for every sample.
+    """How often each sample is trained and passed to the hook, adjusted so that 1 is correct for every sample.
 
     Each rollout trains one prompt. A sample of a prompt that the filter drops must not be trained, and counts 1 if it
-    is not. For prompts that are not drawn, the number of calls of the hook counts as 1.
+    is not trained. For prompts that are not drawn, the number of hook calls counts as 1.
     """
     groups, server = samples_of(sample, prompts)
     server.room = room
@@ -141,7 +141,10 @@ async def _rollout(
 
 
 def _filter_keeps_a_prompt(inputs: Inputs) -> str:
-    """Require a prompt that the filter keeps: a rollout continues until it has one."""
+    """The reason to skip a batch where the filter drops the only prompt; empty otherwise.
+
+    A rollout continues until the filter keeps a prompt.
+    """
     alone = bool(inputs.settings.get("filtered")) and len(group_sizes(inputs)) == 1
     return "the filter drops the only prompt, and slime draws prompts until it keeps one" if alone else ""
 

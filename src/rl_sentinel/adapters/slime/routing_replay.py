@@ -48,7 +48,7 @@ _REPLAYED = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The replayed experts, in revisions that replay them."""
+    """The replayed experts, in revisions with routing replay."""
     if packs(target) and target.has(FILL) and not target.fails(FILL) and target.has(REPLAY):
         yield from bindable(target, _replayed(target))
 
@@ -65,8 +65,8 @@ def replay_experts(  # noqa: PLR0913 - functions and classes of the target
 ) -> list[Tensor]:
     """The response tokens, decoded from the experts that are replayed at the position that predicts each token.
 
-    The expert numbers at a position encode the next token, the layer and the rank of the expert. A token is -1 if the
-    experts belong to another layer or position.
+    The expert numbers at a position encode the next token, the layer and the rank of the expert. A token is -1 if its
+    experts come from another layer or position.
     """
     experts = {**data, "rollout_routed_experts": [_experts(row) for row in data["tokens"]]}
     numbers = place_numbers(pack, iterator, data, cuts, options)
@@ -88,24 +88,24 @@ def replay_experts(  # noqa: PLR0913 - functions and classes of the target
 
 
 class _Recorded:
-    """The replay of one layer: the experts of each micro-batch."""
+    """A fake replay of one layer, which stores the experts of each micro-batch."""
 
     def __init__(self) -> None:
         self.calls: list[Tensor] = []
 
     def record(self, experts: Tensor) -> None:
-        """Keep the experts of a micro-batch."""
+        """Store the experts of a micro-batch."""
         self.calls.append(experts.clone())
 
 
 def _experts(tokens: Tensor) -> Tensor:
-    """The experts of all positions except the last, [S - 1, layers, experts per token]."""
+    """The experts ``[S - 1, layers, experts per token]`` of all positions except the last."""
     kinds = torch.arange(_LAYERS * _EXPERTS_PER_TOKEN).reshape(_LAYERS, _EXPERTS_PER_TOKEN)
     return (tokens[1:].reshape(-1, 1, 1) * kinds.numel() + kinds).int()
 
 
 def _tokens_of(layers: list[Tensor]) -> Tensor:
-    """The tokens that the experts of a micro-batch encode, if all layers agree."""
+    """The tokens that the experts of a micro-batch encode; -1 where experts or layers disagree."""
     if len({len(layer) for layer in layers}) > 1:
         return torch.empty(0)
     kinds = torch.arange(_LAYERS * _EXPERTS_PER_TOKEN).reshape(_LAYERS, _EXPERTS_PER_TOKEN)
@@ -127,7 +127,7 @@ def _actor(actor: type, options: Settings) -> Any:  # noqa: ANN401 - of that cla
 
 @contextmanager
 def _layer_counts() -> Iterator[None]:
-    """Replace Megatron's modules that count the layers of a pipeline stage: one stage has all."""
+    """Replace Megatron's modules that count the layers of a pipeline stage. The only stage has all layers."""
     doubles = {
         "transformer_block": {"get_num_layers_to_build": lambda _config, **_stage: _LAYERS},
         "transformer_layer": {"get_transformer_layer_offset": lambda _config, **_stage: 0},

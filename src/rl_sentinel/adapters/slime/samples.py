@@ -30,16 +30,17 @@ REWARDS: Mapping[str, Settings] = {"default": {}, "reward by key": {"reward_key"
 
 
 def reward_dict(reward: float, answer: str) -> dict[str, Any]:
-    """A reward model's result as a dict, with the keys of slime's ``compute_score_dapo`` (rm_hub/__init__.py).
+    """A result of a reward model, as a dict with the keys of slime's ``compute_score_dapo`` (rm_hub/__init__.py).
 
-    ``acc`` differs from ``score``, so that reading the wrong key shows. ``pred`` is the extracted answer, a string.
+    ``acc`` differs from ``score``, so that reading the wrong key is visible. ``pred`` is the extracted answer, a
+    string.
     """
     return {"pred": answer, "acc": reward + 1.0, "score": reward}
 
 
 @dataclass(frozen=True, slots=True)
 class Reward(Cell):
-    """The reward of a sample: a number, or a dict under a setting with a reward key."""
+    """The reward of a sample: a number, or a dict in settings with a reward key."""
 
     def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - a number or a dict
         """The reward of the row."""
@@ -47,7 +48,7 @@ class Reward(Cell):
         return reward_dict(reward, "seven") if inputs.settings.get("reward_key") else reward
 
     def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401 - a number or a dict
-        """The reward of one row."""
+        """The reward of one row, read from a number or from a dict."""
         return Cell.take(self, value["score"] if isinstance(value, dict) else value, sizes)
 
 
@@ -65,7 +66,7 @@ _FIELDS: dict[str, Codec] = {
 
 
 def _images(inputs: Inputs) -> dict[str, Tensor] | None:
-    """The images of a sample, as its processor encodes them; the first sample has only text."""
+    """The images of a sample, encoded as the processor encodes them. The first sample has only text."""
     row = inputs.part[0]
     return {"pixel_values": torch.full((1, 1), float(row))} if row else None
 
@@ -83,7 +84,7 @@ def status_of(kinds: Any, truncated: bool) -> Any:  # noqa: ANN401, FBT001 - the
 def sample(
     target: Target, *without: str, also: Mapping[str, Codec] = MappingProxyType({}), with_state: bool = False
 ) -> Object:
-    """A sample after the rollout, with the revision's fields and ``also``; ``with_state``, it may be truncated."""
+    """A sample after the rollout, with the revision's fields and ``also``. If ``with_state``, it may be truncated."""
     named = {**_FIELDS, **also}
     names = set(named)
     if target.has(SAMPLE) and not target.fails(SAMPLE) and is_dataclass(target.find(SAMPLE)):
@@ -97,7 +98,7 @@ def sample(
 
 
 def _sample(kind: Callable[..., Any], **values: Any) -> Any:  # noqa: ANN401 - of that class
-    """A sample; in earlier revisions a reward function also sets attributes that are not fields."""
+    """A sample. In earlier revisions, a reward function also sets attributes that are not fields."""
     known = inspect.signature(kind).parameters
     made = kind(**{name: value for name, value in values.items() if name in known})
     vars(made).update({name: value for name, value in values.items() if name not in known})
@@ -105,7 +106,7 @@ def _sample(kind: Callable[..., Any], **values: Any) -> Any:  # noqa: ANN401 - o
 
 
 def names_in_conversion(target: Target, *names: str) -> set[str]:
-    """The names that the module with the conversion of samples mentions."""
+    """Those of ``names`` that occur in the module that converts samples."""
     source = module_source(target, manager(target).rpartition(".")[0])
     return {name for name in names if name in source}
 
@@ -122,6 +123,6 @@ def normalization_method(target: Target) -> str:
 
 
 def module_source(target: Target, module: str) -> str:
-    """The source text of a module, read without an import; empty if the revision has it elsewhere."""
+    """The source text of a module, read without an import; empty if this revision has no such file."""
     place = target.root.joinpath(*target.locate(module).split(".")).with_suffix(".py")
     return place.read_text(encoding="utf-8") if place.is_file() else ""

@@ -1,4 +1,4 @@
-"""slime's teacher server: a queue batches client requests for workers, and returns log-probs to each client."""
+"""slime's teacher server: a queue passes client requests to workers in batches, and log-probs back to each client."""
 
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -34,13 +34,16 @@ _DOCS = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The queue, in revisions that have a teacher server."""
+    """The queue, in revisions with a teacher server."""
     if target.has(MANAGER) and not target.fails(MANAGER):
         yield from bindable(target, _boundary())
 
 
 def serve(manager: Callable[..., Any], rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    """Send one request per row; workers take one request each and reply in another order. Columns are by request."""
+    """Send one request per row, and return columns in the order of the requests.
+
+    Each worker gets one request at a time, and the workers reply in another order.
+    """
     put = SimpleNamespace(put=lambda data: data)
     with replaced_globals(manager.submit.__globals__, ray=put):  # type: ignore[attr-defined]
         queue = manager(None, None)

@@ -1,4 +1,4 @@
-"""slime's training step where it reduces the reports itself, and a correction of a user that rejects tokens."""
+"""slime's training step in revisions where it reduces the reports, and a user's correction that rejects tokens."""
 
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -24,10 +24,10 @@ def reported_by_step(
     global_batch_size: int,
     cp_size: int,
 ) -> dict[str, float]:
-    """The metrics that the step returns, where Megatron's schedule has returned ``losses_reduced``.
+    """The metrics that the step returns, after Megatron's schedule has returned ``losses_reduced``.
 
-    ``cp_size`` ranks share each sequence, and the reports are the sums over them.
-    The model has no part on this rank, and the optimizer and the schedule of the learning rate are doubles.
+    ``cp_size`` ranks share each sequence, and the reports are sums over these ranks. The model has no part on this
+    rank; the optimizer and the learning rate schedule are fakes.
     """
     vars(args).update(
         global_batch_size=global_batch_size,
@@ -68,7 +68,7 @@ def reduction(args: Codec) -> Step:
 
 
 def load_rejecting(_path: str) -> Callable[..., Any]:
-    """A double of slime's loader of a user's function."""
+    """A fake for slime's loader of user functions."""
     return reject_outside
 
 
@@ -81,7 +81,7 @@ def reject_outside(
     loss_masks: list[Tensor],
     **_more: object,
 ) -> tuple[Tensor, list[Tensor], dict[str, Tensor]]:
-    """A user's correction: it trains on no token whose ratio is outside of the two bounds.
+    """A user's correction, which rejects every token with a ratio outside of the two bounds.
 
     It returns the loss of each token, the masks without the rejected tokens, and the metrics of each token.
     """

@@ -65,7 +65,7 @@ ROW = Table(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The samples of a session; releases without the manager merge turns by a function."""
+    """The samples of a session. Releases without the manager merge turns with a function."""
     if not target.has(TURN):
         return
     if why := target.fails(MODULE):
@@ -81,8 +81,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 class Session:
     """The turns of one row: the prompt, then replies and tool results.
 
-    ``turns`` has the prompt of each turn and the positions of its reply in the response; ``optional`` has the positions
-    of a reply that is tokenized again, which may be trained or not.
+    ``turns`` has the prompt of each turn, and the positions of its reply in the response. ``optional`` has the
+    positions of a reply that is tokenized again; these positions may be trained or not.
     """
 
     row: dict[str, Any]
@@ -91,7 +91,7 @@ class Session:
     optional: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        """Write the prompt of each turn; the reply before the last turn may be tokenized differently in its prompt."""
+        """Build the prompt of each turn. The last prompt may contain a different tokenization of the previous reply."""
         runs = [
             (bool(trained), list(at))
             for trained, at in groupby(range(len(self.row["mask"])), self.row["mask"].__getitem__)
@@ -108,12 +108,12 @@ class Session:
                 conversation += [self.row["tokens"][place] for place in at]
 
     def exceed(self) -> None:
-        """Append a turn whose prompt has one more token than fits in a context that the last reply fills."""
+        """Append a turn whose prompt is one token longer than the context, if the last reply fills the context."""
         prompt, at = self.turns[-1]
         self.turns.append(([*prompt, *(self.row["tokens"][n] for n in at), _QUESTION], range(0)))
 
     def record(self, turn: Callable[..., Any], number: int) -> Any:  # noqa: ANN401 - the target's class
-        """A turn as the engine returned it, in the form of the release."""
+        """One turn as the engine returned it, in the release's format."""
         prompt, at = self.turns[number]
         known = {one.name for one in fields(turn)}  # type: ignore[arg-type]  # a dataclass of the target
         columns = {
@@ -125,7 +125,7 @@ class Session:
         return turn(prompt_ids=list(prompt), output_ids=output, finish_reason="stop", **more)
 
     def read(self, samples: list[Any]) -> dict[str, Any]:
-        """The row, read from its samples; the mask is True where exactly one sample trains the token."""
+        """The row, read from its samples. The mask is True where exactly one sample trains the token."""
         first = len(self.row["prompt"]) + 1
         trained = dict[int, list[tuple[int, float]]]()
         context = dict[int, int]()
@@ -151,7 +151,7 @@ class Session:
         return len(self.row["tokens"])
 
     def _cell(self, position: int, trained: list[tuple[int, float]], context: int) -> tuple[int, bool, float]:
-        """Token, mask and log-prob at one position; a reply that is tokenized again may be trained or not."""
+        """Token, mask and log-prob at one position. A reply that is tokenized again may be trained or not."""
         cell = self.row["tokens"][position], bool(self.row["mask"][position]), self.row["logprobs"][position]
         if len(trained) == 1:
             return trained[0][0], True, trained[0][1]
@@ -166,7 +166,7 @@ def manage(  # noqa: PLR0913 - the classes of the target, and the settings
     retokenized: bool,  # noqa: FBT001 - a setting
     fork_threshold: int,
 ) -> dict[str, list[Any]]:
-    """Record the turns of each row as one session, and read its samples."""
+    """Record the turns of each row as one session, and read the row from the samples of the session."""
     columns = empty_columns()
     for number, row in enumerate(rows):
         manager, session = entry(fork_threshold_tokens=fork_threshold), Session(row, retokenized)
@@ -195,7 +195,7 @@ def merge(  # noqa: PLR0913 - as manage
     retokenized: bool,  # noqa: FBT001 - a setting
     fork_threshold: int,  # noqa: ARG001 - of later releases
 ) -> dict[str, list[Any]]:
-    """Merge the turns of each row to a segment, write the segment to a sample, and read the sample."""
+    """Merge the turns of each row into a segment, write the segment to a sample, and read the row from the sample."""
     write: Any = inspect.getmodule(entry).write_segment_to_sample  # type: ignore[union-attr]  # a module of the target
     columns, tokenizer = empty_columns(), SimpleNamespace(decode=lambda _ids, **_options: "")
     for number, row in enumerate(rows):
@@ -215,12 +215,12 @@ def with_turns(batch: Batch) -> Batch:
 
 
 def empty_columns() -> dict[str, list[Any]]:
-    """Columns without rows."""
+    """Empty columns."""
     return {"tokens": [], "masks": [], "logprobs": [], "rewards": []}
 
 
 def append_row(columns: dict[str, list[Any]], row: Mapping[str, Any]) -> None:
-    """Append a row to its columns."""
+    """Append the values of a row to the columns."""
     for name, value in row.items():
         columns[name].append(value)
 

@@ -1,4 +1,4 @@
-"""slime's training step: ``loss_function`` over all micro-batches, for each loss on the command line."""
+"""slime's training step: ``loss_function`` over all micro-batches, for each loss that the command line can select."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -45,7 +45,7 @@ _CALLER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The step with each policy loss, then with the value loss and the supervised loss."""
+    """The step with each policy loss, with the value loss, and with the supervised loss."""
     try:
         target.find(PATH)
     except Unbindable as why:
@@ -81,7 +81,7 @@ def _bound(
 
 
 def _command_line_options(target: Target) -> str:
-    """The source of slime's command-line options; each option must reach the loss."""
+    """The source of slime's command-line options, with each ``-`` replaced by ``_``."""
     path = target.root / "slime/utils/arguments.py"
     return path.read_text(encoding="utf-8").replace("-", "_") if path.is_file() else ""
 
@@ -142,7 +142,7 @@ def _boundary(target: Target, name: str, stage: Stage, family: Family, data: Map
 
 
 def _groups(inputs: Inputs) -> int:
-    """The number of rollouts: each group is one rollout."""
+    """The number of rollouts; each group is one rollout."""
     return len(set(inputs.batch.group.tolist()))
 
 
@@ -150,7 +150,7 @@ _GROUPS = Computed(frozenset({"group"}), _groups, "the groups cannot be recovere
 
 
 def _reduced(path: str, *, per_token: bool) -> Step:
-    """The reduction of the reports: the sums over micro-batches and ranks, divided by their common denominator."""
+    """The step that reduces the reports: sums over micro-batches and ranks, divided by their common denominator."""
     return Step(
         call=path,
         name="reported",
@@ -165,12 +165,11 @@ def _reduced(path: str, *, per_token: bool) -> Step:
 
 
 def command_line(settings: Settings, words: Settings, **more: Codec) -> Object:
-    """The arguments: slime's defaults, overridden by ``words`` (slime's own names), and knobs for ``settings``."""
+    """The arguments: slime's defaults, overridden by ``words`` and by knobs for ``settings``."""
     knobs: dict[str, Codec] = {NUMBERS.get(name, name): Knob(name) for name in settings}
     return Namespace(**{name: Constant(value) for name, value in {**DEFAULTS, **words}.items()} | knobs | more)
 
 
 def _command(family: Family) -> str:
-    """The options of the command line, as text."""
     numbers: dict[str, Scalar] = {NUMBERS.get(name, name): value for name, value in family.settings.items()}
     return ", ".join(f"--{name.replace('_', '-')} {value}" for name, value in {**family.words, **numbers}.items())

@@ -1,4 +1,4 @@
-"""TRL's A*-PO: the regression of log-ratios of sampled completions on their advantages, given or sampled there."""
+"""TRL's A*-PO trainer: its loss regresses the log-ratios of completions on their advantages."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -45,7 +45,7 @@ _PRODUCER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss of the second stage, on given inputs, and on those that it samples and scores."""
+    """The loss of the second stage: on given inputs, and on completions that the trainer samples and scores."""
     path = f"{TRAINER}.compute_loss"
     if not target.has(path) or not target.has(f"{TRAINER}._get_sequence_logps"):
         return
@@ -58,7 +58,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def regression_trainer(kind: Any, beta: float) -> Any:  # noqa: ANN401 - a class of the target
-    """A trainer of the class in training mode, made without calling its constructor."""
+    """A trainer of this class in training mode, created without a call of its constructor."""
     trainer = object.__new__(kind)
     trainer.__dict__ |= {
         "args": SimpleNamespace(beta2=beta),
@@ -79,7 +79,7 @@ def regress(  # noqa: PLR0913 - the columns of a batch
     rewards: Tensor,
     values: Tensor,
 ) -> Tensor:
-    """The loss of completions after a prompt of one token, whose reference log-probs its own method computes."""
+    """The loss of completions after a prompt of one token. The trainer's method computes their reference log-probs."""
     ids = torch.cat([torch.ones_like(tokens[:, :1]), tokens], 1)
     attention = torch.cat([torch.ones_like(mask[:, :1]), mask], 1).int()
     width = tokens.shape[1]
@@ -91,7 +91,7 @@ def regress(  # noqa: PLR0913 - the columns of a batch
 
 
 class Sampler:
-    """A double of the trained model before its loss: it samples a known completion for each prompt."""
+    """A fake trained model for sampling: it returns a known completion for each prompt."""
 
     training, is_gradient_checkpointing = True, False
 
@@ -100,7 +100,7 @@ class Sampler:
         self.completions = completions
 
     def generate(self, input_ids: Tensor, **_options: object) -> Tensor:
-        """Prompts and completions."""
+        """Token ids of each prompt, followed by its completion."""
         return torch.cat([input_ids, self.completions], 1)
 
 
@@ -138,7 +138,7 @@ def regress_sampled(  # noqa: PLR0913 - the columns of a batch
 
 
 def few_rows(inputs: Inputs) -> str:
-    """Require that each row has a word for its prompt."""
+    """The reason to skip a batch with more rows than known words (each prompt needs its own word); empty otherwise."""
     return "there are more rows than words" if inputs.batch.rows > WORDS else ""
 
 

@@ -28,7 +28,7 @@ DISTILLATION = "trl.trainer.distillation_trainer.DistillationTrainer"
 #: Kind -> the trainer.
 TRAINERS: Mapping[str, str] = {"grpo": GRPO, "rloo": RLOO, "distillation": DISTILLATION}
 
-#: The kinds of those that sample with tools.
+#: The kinds of trainers that sample with tools.
 WITH_TOOLS = ("grpo", "distillation")
 
 #: Neutral name of a setting -> its field in a trainer's configuration, if the names differ.
@@ -66,17 +66,17 @@ def itself(trainer: object) -> object:
 
 
 def one_rank(inputs: Inputs) -> str:
-    """Require one rank: the result is read from one process only."""
+    """The reason to skip a layout with several ranks (the result is read from one process); empty for one rank."""
     return "the result is read from one process, but there are several ranks" if inputs.layout.ranks > 1 else ""
 
 
 def training(kind: str, settings: Settings, described: frozenset[str] = frozenset(), derived: str = "") -> Object:
-    """The trainer of :func:`trainer` at the start of an optimizer step."""
+    """The trainer from :func:`trainer`, in its state at the start of an optimizer step."""
     parts = {"trainer": trainer(kind, settings, described, derived), "micro_batches": MICRO_BATCHES}
     return Object(ready_to_train, parts, at={"trainer": "", "micro_batches": "args.gradient_accumulation_steps"})
 
 
-#: The double of the trained model: log-probs and entropies of the batch's tokens.
+#: The fake trained model: log-probs and entropies of the batch's tokens.
 POLICY = Object(Policy, {"logprobs": Column("logprob"), "entropies": Column("entropy")})
 
 
@@ -86,11 +86,11 @@ class CompletionMask(ResponseMask):
 
     @property
     def shapes(self) -> frozenset[str]:
-        """The length."""
+        """The column ``length``, which determines the shape of the mask."""
         return frozenset({"length"})
 
     def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - as the form
-        """The mask in the form's layout."""
+        """The mask in the layout of ``form``."""
         present = inputs.batch.valid & inputs.batch.live.unsqueeze(1)
         return self.form.lay_out(present.to(self.dtype), inputs)
 
@@ -101,11 +101,11 @@ class ToolMask(Padded):
 
     @property
     def needs(self) -> frozenset[str]:
-        """The length, which the completion mask gives."""
+        """``length``, which the completion mask provides."""
         return frozenset({"length"})
 
     def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
-        """The mask, with 1 in the padding of rows that train."""
+        """The mask, with 1 in the padding of rows that have a trained token."""
         outside = ~inputs.batch.valid & inputs.batch.live.unsqueeze(1)
         laid = Padded.lay_out(self, torch.where(outside, torch.ones_like(column), column), inputs)
         if inputs.layout.extra:
@@ -130,7 +130,7 @@ def prompt(value: int) -> Derived:
 
 
 def completions(*, tools: bool) -> dict[str, Codec]:
-    """Prompts and completions of a micro-batch; with ``tools``, these have tokens that the model did not sample."""
+    """Prompts and completions of a micro-batch; with ``tools``, the model did not sample all completion tokens."""
     masks: dict[str, Codec] = {"completion_mask": Column("mask", dtype=torch.int64)}
     if tools:
         masks = {
@@ -146,14 +146,14 @@ def micro_batch(columns: Mapping[str, Codec], *, tools: bool) -> Table:
 
 
 def trains_whole_completions(inputs: Inputs) -> str:
-    """Require that a completion is trained whole or not at all: without tools, masks have no gaps."""
+    """The reason to skip a batch where a completion is trained in part (only tools mask tokens); empty otherwise."""
     batch = inputs.batch
     gap = (batch.mask != batch.valid)[batch.live]
     return "tokens of a completion are untrained, but only tools mask tokens" if bool(gap.any()) else ""
 
 
 def trains_every_completion(inputs: Inputs) -> str:
-    """Require that every completion trains: mask_truncated_completions is off."""
+    """The reason to skip a batch where a completion has no trained token (no completion is masked); empty otherwise."""
     return "" if bool(inputs.batch.live.all()) else "a completion has no trained token, but none can be masked"
 
 
@@ -193,7 +193,7 @@ class PromptsOfRanks(OneColumn):
 
     @property
     def axes(self) -> frozenset[Axis]:
-        """The ranks."""
+        """``ranks``: the number of lists is the number of ranks."""
         return frozenset({"ranks"})
 
     def put(self, inputs: Inputs) -> list[list[dict[str, str]]]:
@@ -233,16 +233,16 @@ class Completions(Codec):
 
     @property
     def unreadable(self) -> Mapping[str, str]:
-        """The mask: the ids only show which rows have no trained token."""
+        """``mask``, if it marks truncated completions: the ids only show which rows have no trained token."""
         return {self.cut: "the trained tokens cannot be read from the ids"} if self.cut == "mask" else {}
 
     @property
     def shapes(self) -> frozenset[str]:
-        """The length."""
+        """The column ``length``, which determines the length of each list."""
         return frozenset({"length"})
 
     def ended(self, batch: Batch) -> Tensor:
-        """``[B]``: True where the completion is not truncated."""
+        """True where the completion is not truncated, ``[B]``."""
         if self.cut == "mask":
             return batch.live
         return batch.scored if self.cut else torch.ones(batch.rows, dtype=torch.bool)
@@ -268,12 +268,12 @@ class Completions(Codec):
 
 @dataclass(frozen=True, slots=True)
 class EarlierRows(Codec):
-    """The rows of the current micro-batch, taken from the result of an earlier step for all rows."""
+    """The rows of the current micro-batch, taken from the result of an earlier step. That result has all rows."""
 
     place: Use
 
     def put(self, inputs: Inputs) -> Call:
-        """The slice: micro-batches have equal sizes and keep the order of the rows."""
+        """A call that takes these rows; micro-batches have equal sizes and keep the order of the rows."""
         rows = inputs.batch.rows
         return Call(rows_of, (self.place, inputs.part[0] * rows, rows))
 
@@ -284,6 +284,6 @@ def rows_of(value: Tensor, start: int, count: int) -> Tensor:
 
 
 def truncated_fill_width(inputs: Inputs) -> str:
-    """Require that a truncated completion has max_completion_length tokens."""
+    """The reason to skip a batch with a truncated completion below max_completion_length tokens; empty otherwise."""
     short = ~inputs.batch.scored & (inputs.batch.length < inputs.batch.width)
     return "a truncated completion is shorter than max_completion_length" if bool(short.any()) else ""

@@ -55,7 +55,7 @@ _COUNTERS = ("forward_s", "forward_tokens", "trained_tokens", "seq_len_weighted"
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss over micro-batches and over ranks, and the entropy that is logged."""
+    """The loss over micro-batches and over ranks, with the logged entropy."""
     path = f"{TRAINER}.compute_loss"
     if not target.has(path) or not target.has(PLANNER):
         return
@@ -66,7 +66,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class Student:
-    """A double of the student: its head is the identity, and its backbone looks up the logits of the next token."""
+    """A fake student: its head is the identity, and its backbone looks up the logits that predict the next token."""
 
     def __init__(self, logits: Tensor) -> None:
         """Store ``[B, T, V]`` logits."""
@@ -74,11 +74,11 @@ class Student:
         self.config = SimpleNamespace(get_text_config=SimpleNamespace)
 
     def get_output_embeddings(self) -> SimpleNamespace:
-        """The head."""
+        """The output layer, whose weight is the identity."""
         return SimpleNamespace(weight=torch.eye(self.logits.shape[-1], dtype=self.logits.dtype), bias=None)
 
     def base_model(self, input_ids: Tensor, **_inputs: object) -> SimpleNamespace:
-        """``[1, N, V]`` hidden states of a packed row; they are 0 before a prompt."""
+        """Hidden states ``[1, N, V]`` of a packed row; they are 0 where the next token is a prompt token."""
         known = self.logits.flatten(0, 1)
         place = torch.cat([input_ids[:, 1:], torch.full_like(input_ids[:, :1], PROMPT)], 1) - FIRST
         own = (place >= 0) & (place < len(known))
@@ -112,7 +112,7 @@ def distil_samples(  # noqa: PLR0913 - the parts of a trainer that a micro-batch
     student: Student,
     teacher: Tensor,
 ) -> Tensor:
-    """The mean over the ranks of their losses on one micro-batch; ``parts`` are its collator and its planner."""
+    """The mean of the ranks' losses on one micro-batch; ``parts`` are the trainer's collator and planner."""
     ranks, width = len(trainers), teacher.shape[1]
     collator, planner = parts
     queued = [
@@ -127,7 +127,7 @@ def distil_samples(  # noqa: PLR0913 - the parts of a trainer that a micro-batch
 
 
 def as_queued(mask: list[int], first: int, known: Tensor) -> Mapping[str, Any]:
-    """The sample as the worker queues it: arrays over prompt and completion; each token has its own id."""
+    """A sample as the worker queues it: arrays over prompt and completion, with a distinct id per completion token."""
     most = known[: len(mask)].topk(known.shape[1], -1)
     none = np.full((PROMPT_WIDTH, known.shape[1]), -1, dtype=np.int64)
     return {
@@ -141,7 +141,7 @@ def as_queued(mask: list[int], first: int, known: Tensor) -> Mapping[str, Any]:
 
 
 def _loss(path: str, *, alone: bool) -> Boundary:
-    """The loss over the micro-batches of a step; with ``alone``, of one micro-batch, split over ranks."""
+    """The loss over the micro-batches of a step; with ``alone``, the loss of one micro-batch, split over ranks."""
     ranks = Derived(lambda inputs: inputs.layout.ranks, frozenset({"ranks"}))
     trainers = Object(
         make_trainers,

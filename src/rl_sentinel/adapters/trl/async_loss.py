@@ -90,7 +90,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _loss(target: Target, path: str, *, alone: bool) -> Boundary:
-    """The loss over the micro-batches of a step; with ``alone``, of one micro-batch, split over ranks."""
+    """The loss over the micro-batches of a step; with ``alone``, the loss of one micro-batch, split over ranks."""
     trainers = Object(
         make_async_trainers,
         {
@@ -140,7 +140,7 @@ def _loss(target: Target, path: str, *, alone: bool) -> Boundary:
 
 
 class Answer(dict[str, Tensor]):
-    """The output of a model: releases read it by name or by attribute."""
+    """The output of a model. Some TRL releases read a tensor by key, others by attribute."""
 
     def __getattr__(self, name: str) -> Tensor:
         """The tensor with this name."""
@@ -148,14 +148,14 @@ class Answer(dict[str, Tensor]):
 
 
 class FusedModel:
-    """A double of a model with a fused head: log-prob and entropy of each label, which it looks up by token id."""
+    """A fake model with a fused head: it looks up the log-prob and entropy of each label by token id."""
 
     def __init__(self, logprobs: Tensor, entropies: Tensor) -> None:
         """Store ``[B, T]`` log-probs and entropies."""
         self.logprobs, self.entropies = logprobs, entropies
 
     def __call__(self, labels: Tensor | None = None, shift_labels: Tensor | None = None, **_more: object) -> Answer:
-        """Both tensors: at each position with ``shift_labels``, else one position shorter, as for ``labels[:, 1:]``."""
+        """Log-probs and entropies: for each of ``shift_labels`` if given, else for each of ``labels[:, 1:]``."""
         if shift_labels is None:
             if labels is None:
                 message = "the model got no labels"
@@ -205,7 +205,7 @@ def train_on_samples(  # noqa: PLR0913 - the parts of a trainer that a micro-bat
     samples: list[dict[str, Any]],
     model: FusedModel,
 ) -> Tensor:
-    """The mean over the ranks of their losses on one micro-batch, as data parallelism averages gradients."""
+    """The mean of the ranks' losses on one micro-batch, since data parallelism averages gradients over ranks."""
     ranks, width = len(trainers), model.logprobs.shape[1]
     queued = [as_queued(sample, FIRST + row * width) for row, sample in enumerate(samples)]
     by_rank = "num_processes" in collator.__dataclass_fields__
@@ -220,7 +220,7 @@ def train_on_samples(  # noqa: PLR0913 - the parts of a trainer that a micro-bat
 def as_queued(
     sample: Mapping[str, Any], first: int, prompt: Sequence[int] = (PROMPT,) * PROMPT_WIDTH
 ) -> dict[str, Any]:
-    """The sample as the rollout worker queues it: arrays over prompt and completion; each token has its own id."""
+    """The sample in the form in which the rollout worker queues it, with a distinct id per completion token."""
     mask, nothing = sample["completion_mask"], [0] * len(prompt)
     return {
         "input_ids": np.asarray([*prompt, *range(first, first + len(mask))], dtype=np.int64),
@@ -233,7 +233,7 @@ def as_queued(
 
 
 def share(value: Any, rank: int, ranks: int) -> Any:  # noqa: ANN401 - a tensor, or a dict of them
-    """The rows of a rank, as the dispatching data loader cuts a batch."""
+    """The rows of one rank, cut as the dispatching data loader cuts a batch."""
     if isinstance(value, Mapping):
         return {key: share(part, rank, ranks) for key, part in value.items()}
     return value.tensor_split(ranks)[rank]

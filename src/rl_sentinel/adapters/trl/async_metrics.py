@@ -53,7 +53,7 @@ _PRODUCER = "async_grpo_trainer.py, RolloutQueueDataset and FixedCountBatcher: a
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The metrics, in releases whose collators log them."""
+    """The metrics, in releases that log metrics in the collator."""
     for trainer, collator, planner in PARTS.values():
         paths = (f"{trainer}.log", f"{collator}.torch_call", planner)
         if not all(map(target.has, paths)) or target.fails(trainer):
@@ -100,12 +100,12 @@ def _logged(trainer: str, collator: str, planner: str, logged: Mapping[str, tupl
 
 
 def prompts_have_tokens(inputs: Inputs) -> str:
-    """Require that every prompt has a token."""
+    """The reason to skip a batch where a prompt has no token; empty otherwise."""
     return "a prompt has no token" if bool((inputs.batch.prompt_length == 0).any()) else ""
 
 
 def some_are_scored(inputs: Inputs) -> str:
-    """Require a sample with a reward."""
+    """The reason to skip a batch where no sample has a reward; empty otherwise."""
     return "" if bool(inputs.batch.scored.any()) else "no sample has a reward"
 
 
@@ -116,7 +116,7 @@ def log_samples(
     planner: Any,  # noqa: ANN401 - a class of the target
     samples: list[dict[str, Any]],
 ) -> dict[str, Any]:
-    """The metrics that the trainer logs after a micro-batch with one of these samples per rank."""
+    """The metrics that the trainer logs after one micro-batch with one of these samples on each rank."""
     width = max(len(sample["completion_mask"]) for sample in samples)
     queued = [
         as_queued({"advantage": 0.0, **sample}, FIRST + row * width, sample["prompt"])
@@ -132,7 +132,7 @@ def log_samples(
 
 
 def _no_candidates(tokens: int) -> dict[str, Any]:
-    """Teacher columns without a candidate for any token."""
+    """Teacher columns that give no candidate for any token."""
     return {
         "teacher_topk_ids": np.full((tokens, 1), -1),
         "teacher_topk_logprobs": np.full((tokens, 1), -np.inf, dtype=np.float32),

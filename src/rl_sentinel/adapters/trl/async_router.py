@@ -1,4 +1,4 @@
-"""TRL's asynchronous GRPO on a mixture of experts: the weight of the router's loss, and its logged mean over ranks."""
+"""TRL's asynchronous GRPO on a mixture of experts: the weight of the router loss, and its logged mean over ranks."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -45,7 +45,7 @@ _DOC = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss of a release that adds the router's."""
+    """The policy loss, in releases that add the router loss to it."""
     path = f"{TRAINER}.compute_loss"
     if not target.has(path) or not target.has(PLANNER) or target.fails(TRAINER):
         return
@@ -54,10 +54,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class RoutedModel(FusedModel):
-    """A double of a mixture of experts, whose output has the router's loss of the rank if it is requested."""
+    """A fake mixture-of-experts model. If router logits are requested, it also returns the router loss of the rank."""
 
     def __init__(self, logprobs: Tensor, entropies: Tensor) -> None:
-        """Store ``[B, T]`` log-probs and entropies; the router's loss is 0."""
+        """Store ``[B, T]`` log-probs and entropies, and set the router loss to 0."""
         super().__init__(logprobs, entropies)
         self.of_ranks = (0.0,) * RANKS
 
@@ -69,7 +69,7 @@ class RoutedModel(FusedModel):
         output_router_logits: object = False,
         **_more: object,
     ) -> Answer:
-        """The output of a fused head, with ``aux_loss``."""
+        """Log-probs and entropies, and ``aux_loss`` (the router loss) if router logits are requested."""
         found = super().__call__(labels, shift_labels)
         if output_router_logits:
             found["aux_loss"] = torch.tensor(self.of_ranks[rank_number()])
@@ -86,10 +86,10 @@ def acting_coefficient(  # noqa: PLR0913 - the parts of a trainer that a micro-b
     clips: tuple[float, float],
     coefficient: float,
 ) -> dict[str, Any]:
-    """Train on a micro-batch with a router's loss of 0, and again with a router's loss of :data:`OF_RANKS`.
+    """Train on a micro-batch with a router loss of 0, and again with the router losses :data:`OF_RANKS`.
 
-    Returns ``loss``, the loss without the router's; ``coefficient``, the factor of the router's loss in one optimizer
-    step; and ``logged``, the router's loss that the first rank logs.
+    Returns ``loss``, the loss without the router loss; ``coefficient``, the factor of the router loss in one optimizer
+    step; and ``logged``, the router loss that the first rank logs.
     """
     losses, trainers = [], []
     for of_ranks in ((0.0,) * RANKS, OF_RANKS):
@@ -141,5 +141,5 @@ def _router(path: str) -> Boundary:
 
 
 def rows_of_ranks(inputs: Inputs) -> str:
-    """Require the same number of samples on each rank."""
+    """The reason to skip a batch whose samples do not divide into :data:`RANKS` ranks; empty otherwise."""
     return f"the samples do not divide into {RANKS} ranks" if inputs.batch.rows % RANKS else ""

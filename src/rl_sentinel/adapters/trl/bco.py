@@ -27,7 +27,7 @@ _PRODUCER = "bco_trainer.py: prompts, completions and labels of the tokenized da
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """BCO's step."""
+    """The training step of BCO."""
     for found in families_of(target, trainer_path(target, BCO, BCO_EXPERIMENTAL), BCO_FAMILIES):
         if isinstance(found, Unbound):
             yield found
@@ -49,4 +49,4 @@ def learn_at_a_fixed_point(
 
 
 def _nothing(*_arguments: object, **_more: object) -> None:
-    """Leave the mean unchanged."""
+    """Accept any update of the running mean and ignore it."""

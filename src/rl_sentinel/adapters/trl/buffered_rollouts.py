@@ -1,4 +1,4 @@
-"""TRL's distillation on buffered completions: whether each completion is trained after its own prompt."""
+"""TRL's distillation on buffered completions: a check that each completion is trained after the correct prompt."""
 
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -37,7 +37,7 @@ _BUFFER = (
 
 
 class Student:
-    """A double of ``vllm_generation``, which returns known completions in order and records the prompts."""
+    """A fake ``vllm_generation``, which returns known completions in order and records the prompts."""
 
     def __init__(self, completions: list[list[int]]) -> None:
         """Store the completions."""
@@ -51,7 +51,7 @@ class Student:
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The rows of each trainer that samples with vLLM, with prompts that fit, and with prompts that are truncated."""
+    """For each trainer that samples with vLLM: the buffered rows, with prompts that fit and with truncated prompts."""
     for path in METHODS:
         if target.has(path) and not target.fails(path.rpartition(".")[0]):
             yield from bindable(target, *(_rows(path, limited=limited) for limited in (False, True)))
@@ -60,7 +60,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def sampled_slices(
     entry: Callable[..., Any], trainer: type, lengths: Tensor, *, limited: bool
 ) -> dict[str, list[float]]:
-    """The number of trained tokens of each row, and how many of its two parts differ from the engine's row."""
+    """Per row, the number of trained tokens, and the number of wrong parts.
+
+    The parts are the prompt and the completion. A part is wrong if it differs from the engine's prompt or completion.
+    """
     counts, tokenizer = lengths.sum(1).tolist(), make_byte_tokenizer()
     rows = [[*id_tokens(row), *[FILL] * (count - 1), END] for row, count in enumerate(counts)]
     longest = max(map(len, rows))
@@ -103,7 +106,7 @@ def left_padded(rows: list[Tensor]) -> Tensor:
 
 
 def few_rows(inputs: Inputs) -> str:
-    """Require that each prompt has its own word."""
+    """The reason to skip a batch with more prompts than known words (each prompt needs a distinct word); else empty."""
     return "there are more prompts than words" if inputs.batch.rows > WORDS else ""
 
 

@@ -62,7 +62,7 @@ _MEAN = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The optimizer step of each trainer, on completions of the data set and on completions of the student."""
+    """The optimizer step of each trainer, on completions of the data set and on completions sampled by the student."""
     for path in RELATIVES:
         if not target.has(f"{path}._fill_buffer") or target.fails(path):
             continue
@@ -87,7 +87,7 @@ def _wrapped(step: Boundary) -> Boundary:
 
 
 class Model(TrainedModel):
-    """A double of a model: the logits of each row, at the positions that predict its completion."""
+    """A fake model: it returns the known logits of each row, at the positions that predict its completion."""
 
     def forward(self, **inputs: Any) -> Any:  # noqa: ANN401 - as a model of transformers
         """Logits ``[B, S, V]`` for ids ``[B, S]``."""
@@ -102,7 +102,7 @@ class Model(TrainedModel):
 
 
 class Sampler:
-    """A double of ``vllm_generation``: the completion of each prompt."""
+    """A fake ``vllm_generation`` that returns a known completion for each prompt."""
 
     def __init__(self, completions: list[list[int]]) -> None:
         """Store the completions."""
@@ -114,7 +114,7 @@ class Sampler:
 
 
 def _prompt_end(ids: list[int]) -> tuple[int, int]:
-    """Where the prompt ends, and the row whose word is its last token."""
+    """The length of the prompt, and the row that the last token of the prompt encodes."""
     labels = _labels()
     end = max(place for place, token in enumerate(ids) if token in labels) + 1
     return end, labels[ids[end - 1]]
@@ -136,12 +136,15 @@ ROWS = 20
 
 
 def few_rows(inputs: Inputs) -> str:
-    """Require that each prompt has its own word."""
+    """The reason to skip a batch with more than :data:`ROWS` prompts; empty otherwise.
+
+    Each prompt needs a distinct word.
+    """
     return "there are more prompts than words" if inputs.batch.rows > ROWS else ""
 
 
 def make_student(trainer: Callable[..., Any], beta: float, **settings: Any) -> Any:  # noqa: ANN401 - a trainer
-    """A trainer with a teacher, built by its own constructor; the teacher reads the student's tokens."""
+    """A trainer with a teacher, built by its constructor; the teacher uses the student's tokenizer."""
     module = vars(importlib.import_module(trainer.__module__))
     same_tokenizer = SimpleNamespace(from_pretrained=lambda *_names, **_options: make_byte_tokenizer())
     with replaced_globals(module, AutoTokenizer=same_tokenizer):
@@ -187,7 +190,7 @@ def train_on_buffer(  # noqa: PLR0913 - the parts of a step
 
 
 def collated(completions: list[list[int]], rows: list[int]) -> dict[str, Tensor]:
-    """The rows of a batch as the trainers' collators make them: prompts padded left, completions right."""
+    """The rows of a batch in the form that the trainers' collators return: prompts padded left, completions right."""
     prompts = [torch.tensor(_ids_of(row)) for row in rows]
     ids = left_padded(prompts), _right_padded([completions[row] for row in rows], PADDING)
     ones = (

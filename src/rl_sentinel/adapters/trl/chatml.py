@@ -34,7 +34,7 @@ _OFFSETS = "experimental/utils.py, DataCollatorForChatML, comment: offsets in by
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The collator, for whole conversations, and for truncated ones in releases that keep the end."""
+    """The collator for whole conversations; also for truncated conversations, in releases that keep their end."""
     for path in CHATML:
         if target.has(path) and not target.fails(path) and target.find(path).__module__ == path.rpartition(".")[0]:
             source = inspect.getsource(target.find(path))
@@ -75,7 +75,7 @@ def _collated(path: str, *, cuts: bool, offsets: bool) -> Boundary:
 
 
 def conversations(counts: Sequence[int]) -> list[list[dict[str, str]]]:
-    """A conversation for each number of words; every other one has two replies."""
+    """One conversation per number of words in the last reply; every other conversation has two replies."""
     rows = []
     for row, words in enumerate(counts):
         turns = [{"role": "user", "content": "w1 w2"}]
@@ -86,10 +86,11 @@ def conversations(counts: Sequence[int]) -> list[list[dict[str, str]]]:
 
 
 def collated_rows(make: Callable[..., Any], lengths: Tensor, *, cuts: bool, offsets: bool) -> dict[str, list[float]]:
-    """Count, per collated row, the tokens that differ from the template, and the tokens with a wrong mask.
+    """Count, per collated row, the tokens that differ from the chat template, and the tokens with a wrong mask.
 
-    Masks are compared only in rows whose tokens are right. With ``cuts``, the conversation with the longest completion
-    keeps :data:`KEPT` tokens of its prompt. With ``offsets``, tokens that are not at their byte offset are counted too.
+    Masks are compared only in rows whose tokens are correct. With ``cuts``, the conversation with the longest
+    completion keeps :data:`KEPT` tokens of its prompt. With ``offsets``, tokens with a wrong byte offset are counted
+    too.
     """
     tokenizer = make_byte_tokenizer() if offsets else make_tokenizer()
     counts = lengths.sum(1).tolist()
@@ -123,7 +124,7 @@ def collated_rows(make: Callable[..., Any], lengths: Tensor, *, cuts: bool, offs
 
 
 def _prompt_differs(batch: Mapping[str, Tensor], row: int, prompt: list[int]) -> float:
-    """The number of wrong tokens in the prompt from which the student samples."""
+    """The number of wrong tokens in the row's prompt, which the student samples from."""
     own = batch["prompts"][row][batch["prompt_attention_mask"][row].bool()]
     return count_differences(own.tolist(), prompt)
 

@@ -32,7 +32,7 @@ _SAVED = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The counters of GRPO and of RLOO."""
+    """The token counter of GRPO and of RLOO."""
     for kind, owner in (("grpo", GRPO), ("rloo", RLOO)):
         path = scoring_path(target, kind)
         if not target.has(path) or target.fails(path) or "rewards_per_func" not in source_of(target.find(path)):
@@ -88,7 +88,7 @@ def _resumed(target: Target, path: str, kind: str, counters: list[str]) -> Bound
 
 
 def before_and_after(entry: Any, whole: Any, first: Any, second: Any, inputs: list[dict[str, str]]) -> dict[str, Any]:  # noqa: ANN401 - a method, trainers
-    """A trainer after two rollouts, and a new trainer that was restored between the same two rollouts."""
+    """Two trainers after the same two rollouts. The second one is saved and restored between the rollouts."""
     entry(whole, inputs)
     entry(whole, inputs)
     entry(first, inputs)

@@ -1,4 +1,4 @@
-"""TRL's supervised trainer from texts to collated labels: trained tokens, end tokens, padding."""
+"""TRL's supervised trainer, from texts to collated labels: trained tokens, end tokens and padding."""
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
@@ -41,7 +41,7 @@ _DOCS = (
 
 @dataclass(frozen=True)
 class Data:
-    """One format of data set: its rows by number of words, the padding word, and fields of the configuration."""
+    """One format of data set. ``row`` builds a row with a given number of words; the other fields are settings."""
 
     row: Callable[[int], dict[str, Any]]
     padding: str = "<pad>"
@@ -112,7 +112,7 @@ def compare_labels(trainer: Callable[..., Any], name: str, lengths: Tensor) -> d
 
 @dataclass(frozen=True)
 class Collated:
-    """A row of a collated batch: tokens, labels and positions, and the labels of its padding."""
+    """One row of a collated batch: its tokens, labels and positions, and the labels at its padding."""
 
     ids: list[int]
     labels: list[int]
@@ -141,8 +141,9 @@ def rows_of(batch: Any, lengths: Sequence[int], *, flat: bool) -> list[Collated]
 def _differences(row: dict[str, Any], found: Collated, *, flat: bool) -> tuple[float, float]:
     """The number of wrong tokens and positions, and the number of wrong labels.
 
-    No token predicts the first token of a row, so it has no label. Padded batches may have one, because the loss
-    drops it; in flat batches, the last token of the previous row would predict it.
+    No token predicts the first token of a row, so that token needs no label. A padded batch may still give it a label,
+    because the loss drops that label. In a flat batch it must not, because the last token of the previous row would
+    predict it.
     """
     ids, trained = list(row["input_ids"]), _trained(row)
     expected = [token if trains else IGNORED for token, trains in zip(ids, trained, strict=True)]
@@ -153,7 +154,7 @@ def _differences(row: dict[str, Any], found: Collated, *, flat: bool) -> tuple[f
 
 
 def _trained(row: dict[str, Any]) -> list[int]:
-    """Which tokens of a prepared row are trained: those in its labels or masks, or all if it has neither."""
+    """Which tokens of a prepared row are trained, from its labels or else its masks; all, if the row has neither."""
     if row.get("labels") is not None:
         return [int(label != IGNORED) for label in row["labels"]]
     masks = [row[name] for name in ("completion_mask", "assistant_masks") if row.get(name) is not None]
@@ -161,7 +162,7 @@ def _trained(row: dict[str, Any]) -> list[int]:
 
 
 def _end_differs(row: dict[str, Any]) -> float:
-    """Whether a row lacks the single end token of its text, or does not train it."""
+    """Whether the row does not end with exactly one end token, or does not train that token."""
     end = [token == 1 for token in row["input_ids"][-2:]]
     return float(end != [False, True] or not _trained(row)[-1])
 

@@ -1,4 +1,4 @@
-"""The completions table that TRL's online trainers log: whether each row describes one completion."""
+"""The completions table that TRL's online trainers log: a check that each row describes one completion."""
 
 import contextlib
 import inspect
@@ -46,7 +46,7 @@ _TABLE = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The table of each trainer, in releases that log one."""
+    """The table of each trainer, in releases that log a table."""
     for kind, owner in (("grpo", GRPO), ("rloo", RLOO)):
         log = f"{owner}.log"
         if not target.has(log) or target.fails(owner) or "log" not in vars(target.find(owner)):
@@ -58,15 +58,15 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class Tables:
-    """A double of a logging package: it keeps the rows of each logged table."""
+    """A fake logging package, which keeps the rows of each logged table."""
 
     def __init__(self) -> None:
-        """Start without tables."""
+        """Start with an empty list of tables."""
         self.tables: list[list[dict[str, Any]]] = []
         self.run = self
 
     def Table(self, dataframe: Any) -> Any:  # noqa: ANN401, N802 - as the package's
-        """The rows of the table."""
+        """The rows of ``dataframe``; the logging package has a class of this name."""
         return dataframe.to_dict("records")
 
     def log(self, logged: dict[str, Any]) -> None:
@@ -104,7 +104,7 @@ def _table(target: Target, kind: str, owner: str) -> Boundary:
 
 
 def write_table(log: Callable[..., Any], trainers: list[Any], inputs: list[dict[str, str]]) -> dict[str, list[float]]:
-    """The advantage of each completion in the table, and how many columns of its row belong to another completion."""
+    """For each completion: its advantage in the table, and how many cells of its row are wrong."""
     rewards = [reward for ready in trainers for reward in ready.rollout.rewards]
     sampled = [ready.rollout.completions for ready in trainers]
     named = iter(map(id_tokens, range(len(inputs))))
@@ -141,7 +141,7 @@ def logged_table(log: Callable[..., Any], trainer: Any) -> list[dict[str, Any]]:
 def _compare(
     table: list[dict[str, Any]], inputs: list[dict[str, str]], rewards: list[float], advantages: list[float]
 ) -> dict[str, list[float]]:
-    """The advantages in the table, and the number of columns of each row that belong to another completion."""
+    """For each completion: its advantage in the table, and how many cells of its row are wrong."""
     names = [" ".join(f"w{token - FIRST_WORD}" for token in id_tokens(row)) for row in range(len(inputs))]
     found = {"advantages": [0.0] * len(inputs), "others": [float("inf")] * len(inputs)}
     for entry in table:
@@ -160,5 +160,5 @@ def _same(one: Any, other: Any) -> bool:  # noqa: ANN401 - numbers or texts
 
 
 def empty_log(logged: Any, rows: int) -> Any:  # noqa: ANN401 - a deque, or a dict of them
-    """An empty log buffer for as many rows as the trainer generates at once."""
+    """An empty log buffer of the same type, with room for ``rows`` rows."""
     return deque(maxlen=rows) if isinstance(logged, deque) else defaultdict(lambda: deque(maxlen=rows))

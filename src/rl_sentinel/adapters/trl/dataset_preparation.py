@@ -37,7 +37,7 @@ _FORMATS = (
 
 @dataclass(frozen=True)
 class Kind:
-    """A trainer: its paths in all releases, and the data set columns that contain completions."""
+    """A trainer: its path in each release, and the data set columns that contain completions."""
 
     paths: tuple[str, ...]
     sides: tuple[str, ...]
@@ -53,7 +53,7 @@ KINDS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The data set that each trainer prepares in its constructor, from conversations and from plain text."""
+    """The data set that each trainer prepares in its constructor: from conversations, and from plain text."""
     for kind in KINDS:
         path = trainer_path(target, *kind.paths)
         if not target.has(path) or target.fails(path) or not fields_of(target, path):
@@ -100,7 +100,7 @@ def a_few_rows(batch: Batch) -> Batch:
 
 
 def example(row: int, words: int, sides: Sequence[str], *, chat: bool) -> dict[str, Any]:
-    """A row of a data set: a prompt and its completions; odd rows of conversations have a prompt of several turns."""
+    """A row of a data set: a prompt and its completions. In conversations, odd rows have a prompt of several turns."""
     texts = {side: " ".join(f"w{3 + n + 5 * s}" for n in range(words)) for s, side in enumerate(sides)}
     label = {"label": row % 2 == 0} if tuple(sides) == ("completion",) else {}
     if not chat:
@@ -113,7 +113,7 @@ def example(row: int, words: int, sides: Sequence[str], *, chat: bool) -> dict[s
 
 
 def expected_tokens(tokenizer: Any, row: dict[str, Any], side: str, *, chat: bool) -> tuple[list[int], list[int]]:  # noqa: ANN401 - a tokenizer
-    """The tokens of the prompt, and of the completion with its EOS."""
+    """The expected tokens of the prompt, and of the completion with its EOS."""
     if not chat:
         return ids_of(tokenizer, row["prompt"]), [*ids_of(tokenizer, row[side]), END]
     whole = tokenizer.apply_chat_template([*row["prompt"], *row[side]], tokenize=False)
@@ -147,7 +147,7 @@ def compare_rows(
 ) -> dict[str, list[float]]:
     """Count, per row, the trained tokens, the tokens that differ from the template, and the tokens with a wrong mask.
 
-    A BOS token at the start is optional.
+    A BOS token at the start of a row is optional.
     """
     words = lengths.sum(1).tolist()
     rows = [example(row, n, sides, chat=chat) for row, n in enumerate(words)]
@@ -164,7 +164,7 @@ def compare_rows(
 
 
 def _differences(expected: tuple[list[int], list[int]], found: tuple[list[int], list[int]]) -> tuple[float, float]:
-    """The number of tokens that differ and, if none differs, by how many tokens the completion's start is wrong."""
+    """The number of wrong tokens and, if it is 0, the number of tokens by which the start of the completion is off."""
     before, prompt = found[0], expected[0]
     before = before[1:] if before[:1] == [END] and prompt[:1] != [END] else before
     whole, right = [*before, *found[1]], [*prompt, *expected[1]]

@@ -1,4 +1,4 @@
-"""TRL's distillation, GKD and its relatives: divergence, loss of a batch, labels of sampled completions."""
+"""TRL's distillation with GKD and related trainers: divergence, loss of a batch, labels of sampled completions."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -127,7 +127,7 @@ REDUCTIONS: Mapping[str, Claims] = {
 
 
 def every_position_trains(inputs: Inputs) -> str:
-    """Require that every position trains, without padding: there are no labels to exclude any."""
+    """The reason to skip a batch with an untrained position (without labels, every position counts); else empty."""
     every = bool(inputs.batch.mask.all()) and not inputs.layout.extra
     return "" if every else "a position does not train, but without labels every position counts"
 
@@ -153,7 +153,7 @@ def _without_labels(path: str, reduction: str, claimed: Claims) -> Boundary:
 
 
 class LogitsModel:
-    """A double of a model that returns fixed logits."""
+    """A fake model that returns fixed logits."""
 
     def __init__(self, logits: Tensor) -> None:
         """Store ``[B, S, V]`` logits."""
@@ -163,7 +163,7 @@ class LogitsModel:
         """Do nothing."""
 
     def __call__(self, *arguments: Any, **inputs: Any) -> Any:  # noqa: ANN401 - as a module
-        """The result of ``forward``, which a wrapper may call, and trainers may replace for one call."""
+        """The result of ``forward``. A wrapper may call ``forward``, and trainers may replace it for one call."""
         return self.forward(*arguments, **inputs)
 
     def forward(self, **_inputs: Any) -> Any:  # noqa: ANN401 - as a model of transformers
@@ -248,6 +248,6 @@ def make_distiller(kind: Any, beta: float, teacher: Tensor) -> Any:  # noqa: ANN
 
 
 def distil(entry: Callable[..., Any], distiller: Any, model: LogitsModel, inputs: Mapping[str, Tensor]) -> Tensor:  # noqa: ANN401 - a trainer
-    """The loss of a batch; ``entry`` is the target's method that computes it."""
+    """The loss of a batch; ``entry`` is the audited method that computes the loss."""
     loss: Tensor = entry(distiller, model, inputs)
     return loss

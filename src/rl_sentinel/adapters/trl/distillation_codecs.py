@@ -1,4 +1,4 @@
-"""Codecs and forms for TRL's distillation: left-padded sequences, labels, sampled completions."""
+"""Codecs and forms for TRL's distillation: left-padded sequences, labels and sampled completions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class LabelForm(Padded):
     """Labels ``[B, T]``: a token id where the token trains, -100 elsewhere."""
 
     def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
-        """The mask as labels."""
+        """Labels that encode the mask."""
         laid = Padded.lay_out(self, column, inputs)
         return torch.where(laid > 0, 5, -100)
 
@@ -28,9 +28,9 @@ class LabelForm(Padded):
 
 @dataclass(frozen=True, slots=True)
 class LeftSequence(Form):
-    """Left-padded sequences ``[B, S]`` of prompt and completion, as from the collator.
+    """Left-padded sequences ``[B, S]`` of prompt and completion, in the collator's layout.
 
-    With ``shift`` 1, position t is about token t + 1. ``fill`` is the value at the prompt and the padding.
+    With ``shift`` 1, position t holds the value of token t + 1. ``fill`` is the value at the prompt and the padding.
     """
 
     shift: int = 0
@@ -39,7 +39,7 @@ class LeftSequence(Form):
 
     @property
     def needs(self) -> frozenset[str]:
-        """The lengths."""
+        """``length``, which is needed to find the responses."""
         return frozenset({"length"})
 
     def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
@@ -76,7 +76,7 @@ class LeftLabels(LeftSequence):
     """Labels of whole completions in left-padded sequences; -100 elsewhere."""
 
     def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
-        """The mask as labels."""
+        """Labels that encode the mask."""
         return torch.where(LeftSequence.lay_out(self, column, inputs) > 0, 5, -100)
 
     def read(self, value: Tensor, sizes: Sizes) -> Tensor:
@@ -84,14 +84,14 @@ class LeftLabels(LeftSequence):
         return LeftSequence.read(self, (value != -100).long(), sizes)
 
     def sizes(self, value: Tensor) -> Sizes:
-        """Rows and lengths: every token of a completion has a label."""
+        """Rows and lengths; a length is the number of labels, because every token of a completion has a label."""
         length = (value != -100).sum(1)
         return Sizes(rows=value.shape[0], length=length, width=int(length.max()))
 
 
 @dataclass(frozen=True, slots=True)
 class EndedCompletions(OneColumn):
-    """One list of token ids per row that ends with token 1, the EOS; every token trains."""
+    """One list of token ids per row, which ends with token 1 (EOS); every token trains."""
 
     name: str = "mask"
 
@@ -100,7 +100,7 @@ class EndedCompletions(OneColumn):
         return [[5] * (n - 1) + [1] for n in inputs.batch.mask.sum(1).tolist()]
 
     def sizes(self, value: list[list[int]]) -> Sizes:
-        """The number of rows, and the lengths."""
+        """The number of rows, their lengths and the width."""
         length = torch.tensor([len(ids) for ids in value])
         return Sizes(rows=len(value), length=length, width=int(length.max()))
 
@@ -116,7 +116,7 @@ PROMPT_WIDTH = 2
 
 @dataclass(frozen=True, slots=True)
 class SampledSequence(Padded):
-    """Sequences as the student samples them: prompts of equal width, then right-padded completions."""
+    """Sequences that the student samples: prompts of equal width, then right-padded completions."""
 
     shift: int = 0
     fill: float = 0.0
@@ -148,7 +148,7 @@ class SampledTokens(SampledSequence):
     padding: int = 0
 
     def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
-        """The mask as these values."""
+        """The mask, with these values in the place of True and False."""
         laid = Padded.lay_out(self, column, inputs)
         numbers = torch.where(laid > 0, self.response, self.padding)
         return torch.cat([numbers.new_full((laid.shape[0], PROMPT_WIDTH), self.prompt), numbers], 1)
@@ -164,16 +164,16 @@ def prompt_lengths(batch: Batch) -> list[int]:
 
 
 def whole_completions(batch: Batch) -> Batch:
-    """Train each response whole or not at all."""
+    """Train every token of a response that has a trained token."""
     return with_columns(batch, mask=batch.valid & batch.live.unsqueeze(1))
 
 
 def every_position(batch: Batch) -> Batch:
-    """Train every position; responses fill the width."""
+    """Train every position; each response fills the width."""
     return with_columns(batch, mask=torch.ones_like(batch.mask), length=torch.full_like(batch.length, batch.width))
 
 
 def every_completion_trains(batch: Batch) -> Batch:
-    """Train every token; responses have at least one."""
+    """Train every token; each response has at least one token."""
     length = batch.length.clamp(min=1)
     return with_columns(batch, length=length, mask=torch.arange(batch.width) < length.unsqueeze(1))

@@ -38,7 +38,7 @@ from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec, Form, Sizes
 
-#: A completion of the data set, where the student samples its own.
+#: A completion of the data set, which the student replaces with a sampled completion.
 ANSWER = [FILL, FILL, END]
 
 #: A conversation of the data set, for the constructor.
@@ -65,7 +65,7 @@ class StepLogits(SampledSequence):
 
     @property
     def axes(self) -> frozenset[Any]:
-        """No fields: the layout adds no padding."""
+        """An empty set: the layout adds no padding."""
         return frozenset()
 
 
@@ -75,23 +75,23 @@ class StepTokens(SampledTokens):
 
     @property
     def axes(self) -> frozenset[Any]:
-        """No fields: the layout adds no padding."""
+        """An empty set: the layout adds no padding."""
         return frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class SequenceMask(ResponseMask):
-    """The attention mask: 1 at the tokens of prompt and completion."""
+    """The attention mask: 1 at the tokens of the prompt and the completion."""
 
     form: Form = field(default_factory=lambda: StepTokens(prompt=1, response=1, padding=0))
 
     def sizes(self, value: Tensor) -> Sizes:
-        """Rows, width and lengths, without the prompts."""
+        """The number of rows, the width, and the lengths of the completions."""
         return Sizes(length=value.sum(1) - PROMPT_WIDTH).merge(self.form.sizes(value))
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The step of a trainer whose loss takes the number of tokens of the optimizer step."""
+    """The optimizer step of a trainer whose loss gets the total number of tokens in that step."""
     path = _counting(target)
     if path:
         step = path.replace(".compute_loss", ".training_step")
@@ -104,7 +104,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def fused(target: Target) -> Iterator[Boundary | Unbound]:
-    """The step of :func:`boundaries` with Liger's loss, in releases that have it."""
+    """The step of :func:`boundaries` with Liger's loss, in releases that support Liger."""
     path = _counting(target)
     if path and "LigerFusedLinear" in inspect.getsource(target.find(path.rpartition(".")[0])):
         settings = {"mixture": 0.25, "use_liger_kernel": True}
@@ -116,7 +116,7 @@ def fused(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _counting(target: Target) -> str:
-    """The path of a loss that takes the number of tokens of the optimizer step; "" in releases without one."""
+    """The path of the loss, if it gets the number of tokens in the optimizer step; else an empty string."""
     trainer = trainer_path(target, GKD, GKD_EXPERIMENTAL)
     path = f"{trainer}.compute_loss"
     takes = (
@@ -177,10 +177,10 @@ def _steps(path: str, name: str, settings: Settings) -> Boundary:
 
 
 class Part:
-    """A micro-batch, and doubles of the models with its logits; the student samples its completions on request."""
+    """A micro-batch, and fake models that return its logits. On request, the student samples the completions."""
 
     def __init__(self, student: Tensor, teacher: Tensor, inputs: Mapping[str, Tensor]) -> None:
-        """Store the collated tokens, and models with ``[B, S, V]`` logits."""
+        """Store the collated tokens, and build models that return ``[B, S, V]`` logits."""
         self.student, self.teacher = TrainedModel(student), TrainedModel(teacher)
         self.student.sequences = ended(inputs["input_ids"], inputs["attention_mask"])
         self.inputs = {
@@ -190,7 +190,7 @@ class Part:
         }
 
     def with_answers(self) -> dict[str, Tensor]:
-        """The prompts with fixed completions of the data set, in whose place the student samples completions."""
+        """The prompts with fixed completions of the data set, which the sampled completions replace."""
         prompts, mask = self.inputs["prompts"], self.inputs["prompt_attention_mask"]
         answers = torch.tensor(ANSWER).expand(len(prompts), -1)
         return {
@@ -202,14 +202,14 @@ class Part:
 
 
 def ended(ids: Tensor, attention: Tensor) -> Tensor:
-    """Sampled sequences: the last token of each completion ends it, and no earlier one does."""
+    """Sampled sequences: each completion ends with the end token, and contains no other end token."""
     last = torch.arange(ids.shape[1]) == attention.sum(1, keepdim=True) - 1
     inside = torch.where(attention.bool() & (ids == END), FILL, ids)
     return torch.where(last, END, inside)
 
 
 class TrainedModel(LogitsModel):
-    """A double of a model that a training step puts into training mode."""
+    """A fake model that a training step can put into training mode."""
 
     training = True
     is_gradient_checkpointing = False
@@ -227,16 +227,16 @@ class TrainedModel(LogitsModel):
         return self.base_model
 
     def base_model(self, **inputs: Tensor) -> SimpleNamespace:
-        """The hidden states, which are the logits."""
+        """The hidden states, which equal the logits."""
         return SimpleNamespace(last_hidden_state=type(self).forward(self, **inputs).logits)
 
     def get_output_embeddings(self) -> SimpleNamespace:
-        """The head: the identity."""
+        """The output layer, whose weight is the identity."""
         return SimpleNamespace(weight=torch.eye(self.logits.shape[-1], dtype=self.logits.dtype), bias=None)
 
 
 def make_student(trainer: Callable[..., Any], beta: float, **settings: Any) -> Any:  # noqa: ANN401 - a trainer
-    """A trainer with a teacher, built by its own constructor; by default it trains on completions of the data set."""
+    """A trainer with a teacher, built by its constructor; by default it trains on completions of the data set."""
     return make_pair_trainer(trainer, rows=[ROW] * 2, beta=beta, **{"lmbda": 0.0, **settings})
 
 
@@ -250,7 +250,7 @@ def accumulate(
 ) -> Tensor:
     """The sum of the losses passed to ``backward`` over the micro-batches of an optimizer step.
 
-    ``entry`` is not called here: it names the target's method that each training step calls. With ``wrapped``, a loss
+    ``entry`` is not called here: it names the audited method, which each training step calls. With ``wrapped``, a loss
     counts only if the student's wrapper shares its gradient.
     """
     ready = copy(trainer)

@@ -1,4 +1,4 @@
-"""The completions table that TRL's distillation logs: whether each row describes one completion."""
+"""The completions table that TRL's distillation logs: a check that each row describes one completion."""
 
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -30,7 +30,7 @@ _TABLE = "distillation_config.py, log_completions: (prompt, completion) pairs; t
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The table, in releases that log one."""
+    """The table, in releases that log a table."""
     scores, log = f"{DISTILLATION}.{NAME}", f"{DISTILLATION}.log"
     if not all(map(target.has, (scores, log))) or target.fails(DISTILLATION):
         return
@@ -51,7 +51,7 @@ def logged_rows(
     trainers: list[Any],
     inputs: list[dict[str, str]],
 ) -> dict[str, list[float]]:
-    """The tokens of each completion in the table, and how many columns of its row belong to another completion."""
+    """For each completion: its number of tokens in the table, and how many cells of its row are wrong."""
     labels = {text: number for number, text in enumerate(dict.fromkeys(row["prompt"] for row in inputs))}
     prompts = [[FIRST_WORD + labels[row["prompt"]]] for row in inputs]
     counts = [int(n) for ready in trainers for n in ready.sampled.lengths.sum(1)]
@@ -74,7 +74,7 @@ def logged_rows(
 
 
 def _sampling(entry: Callable[..., Any], prompts: list[list[int]], completions: list[list[int]]) -> Callable[..., Any]:
-    """A double of ``_generate``: known ids, in the order of the names that its caller unpacks."""
+    """A fake ``_generate``: it returns known ids, in the order of the names that its caller unpacks."""
     known = {
         "prompt": prompts,
         "completion": completions,

@@ -1,4 +1,4 @@
-"""TRL's DPPO: the policy loss whose trust region is a divergence of the sampled tokens, over micro-batches."""
+"""TRL's DPPO over micro-batches: a policy loss with a trust region on the divergence of each sampled token."""
 
 from collections.abc import Iterator, Mapping
 
@@ -43,7 +43,7 @@ _ALL_TRAINED = Computed(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss with each divergence of two outcomes, and with a KL term."""
+    """The loss with each binary divergence, and with a KL term."""
     path = f"{DPPO}._compute_loss"
     if not target.has(path):
         return

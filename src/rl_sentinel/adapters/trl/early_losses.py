@@ -55,7 +55,7 @@ WITH_PADDING = 1.5
 
 
 class LogProbs(Tensor):
-    """A tensor of log-probs that the target takes for logits."""
+    """A tensor of log-probs that takes the place of logits."""
 
     def log_softmax(self, dim: int) -> Tensor:  # type: ignore[override]  # noqa: ARG002 - as torch's
         """The log-probs, unchanged."""
@@ -63,9 +63,9 @@ class LogProbs(Tensor):
 
 
 class KnownModel(nn.Module):
-    """A double of a model with known completions, whose log-prob at a position is the same for every token.
+    """A fake model with known completions; at each position, every token has the same log-prob.
 
-    The log-probs of a row are wrong if it attends to the padding before its prompt, or fails to attend to one of its
+    The log-probs of a row are wrong if it attends to the padding before its prompt, or does not attend to one of its
     tokens.
     """
 
@@ -76,7 +76,7 @@ class KnownModel(nn.Module):
         self.rollout = Rollout(completions=completions)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, **more: int) -> SimpleNamespace:
-        """The log-probs as logits; each position is about the next token. A release may request only the last ones."""
+        """The log-probs as logits of the next token at each position. A release may request the last positions only."""
         width = max(map(len, self.rollout.completions))
         tokens = input_ids != PADDING
         attended = torch.ones_like(tokens) if attention_mask is None else attention_mask.bool()
@@ -89,13 +89,13 @@ class KnownModel(nn.Module):
         return SimpleNamespace(logits=logits[:, -kept:].as_subclass(LogProbs))
 
     def generate(self, input_ids: Tensor, **_options: object) -> Tensor:
-        """The prompts, repeated for each of their completions, and the completions."""
+        """The prompts, repeated once per completion, each followed by its completion."""
         repeated = input_ids.repeat_interleave(len(self.logprobs) // len(input_ids), 0)
         return generated_rows(repeated, self.rollout.completions)
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss, in releases where computing it includes sampling."""
+    """The loss, in releases whose loss method also samples the completions."""
     if not target.has(PATH) or target.fails(PATH) or "reward_funcs" not in source_of(target.find(PATH)):
         return
     yield from bindable(target, _boundary(target))
@@ -143,13 +143,13 @@ def rollout_loss(
     rows: list[dict[str, str]],
     generations: int,
 ) -> dict[str, Any]:
-    """The loss of a batch of prompts, and the trainer with its logs; ``rows`` repeats each prompt per completion."""
+    """The loss of a batch, and the trainer with its logs. ``rows`` has each prompt once per completion."""
     ready = ready_to_sample(trainer, models["reference"], rewards, generations)
     return {"loss": ready.compute_loss(models["policy"], rows[::generations]), "trainer": ready}
 
 
 def ready_to_sample(trainer: Any, reference: KnownModel, rewards: list[float], generations: int) -> Any:  # noqa: ANN401 - a trainer
-    """The trainer before a loss that samples, with an empty log and with rewards and reference of the case."""
+    """The trainer before a loss that samples, with an empty log and with these rewards and this reference model."""
     ready = copy(trainer)
     ready.args = copy(trainer.args)
     ready.num_generations, ready.ref_model = generations, reference

@@ -1,4 +1,4 @@
-"""GRPO's training step in early TRL releases, where each micro-batch samples and scores itself."""
+"""GRPO's training step in early TRL releases, where each micro-batch samples and scores its completions."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -42,17 +42,17 @@ _PRODUCER = "transformers, Trainer.training_step: each micro-batch has other pro
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The training step, in releases whose loss includes generation."""
+    """The training step, in releases whose loss method also samples the completions."""
     if not target.has(PATH) or target.fails(PATH) or "reward_funcs" not in source_of(target.find(PATH)):
         return
     yield from bindable(target, _steps())
 
 
 class TwicePolicy(KnownModel):
-    """A model that samples the completion of each prompt twice."""
+    """A fake model that samples the same completion twice for each prompt."""
 
     def __init__(self, logprobs: Tensor, completions: list[list[int]]) -> None:
-        """Take ``[B, T]`` log-probs of one completion per prompt, and its tokens."""
+        """Store ``[B, T]`` log-probs of one completion per prompt, and the token ids of these completions."""
         super().__init__(logprobs.repeat_interleave(TWICE, 0), [ids for ids in completions for _ in range(TWICE)])
         self.single, self.asked = logprobs, completions
 
@@ -95,7 +95,7 @@ def _steps() -> Boundary:
 
 
 def part_of_step(trainer: Any, micro_batches: int, policy: TwicePolicy, reference: TwicePolicy) -> Any:  # noqa: ANN401 - a trainer
-    """The trainer before one micro-batch of an optimizer step; the two completions of a prompt differ in reward."""
+    """The trainer before one micro-batch of an optimizer step. The completions of a prompt have different rewards."""
     ready = ready_to_sample(trainer, reference, [0.0, 1.0] * len(policy.asked), TWICE)
     ready.accelerator = RankAccelerator(trainer.accelerator, 0, 1)
     ready.current_gradient_accumulation_steps = ready.args.gradient_accumulation_steps = micro_batches
@@ -104,7 +104,7 @@ def part_of_step(trainer: Any, micro_batches: int, policy: TwicePolicy, referenc
 
 
 def accumulated(entry: Callable[..., Any], parts: list[Any]) -> Tensor:  # noqa: ARG001 - the method that each step enters
-    """The sum of the losses that the training steps of all micro-batches differentiate."""
+    """The sum of the losses of all micro-batches, as the training steps pass them to ``backward``."""
     for part in parts:
         prompts = [{"prompt": "w1"} for _ in part.known.asked]
         part.training_step(part.known, prompts, None)

@@ -51,7 +51,7 @@ _PRODUCER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss at each mixture and at a temperature, and the logged entropy."""
+    """The loss at each mixture weight and temperature, and the logged entropy."""
     path = f"{DISTILLATION}.compute_loss"
     if not target.has(path) or not target.has(f"{MODULE}._chunked_divergence_loss"):
         return
@@ -72,7 +72,7 @@ _ALL_TRAINED = Computed(
 
 
 class Model:
-    """A double of a model: hidden states times head give the logits of a batch."""
+    """A fake model: its head, applied to its hidden states, gives the logits of a batch."""
 
     training = True
 
@@ -89,7 +89,7 @@ class Model:
         return self.head
 
     def base_model(self, input_ids: Tensor, **_inputs: object) -> Any:  # noqa: ANN401 - as a model of transformers
-        """``[B, P + T, H]`` hidden states; the last position predicts nothing."""
+        """Hidden states ``[B, P + T, H]``; the last position predicts no token."""
         hidden = self.head.hidden
         before = hidden.new_zeros(len(hidden), input_ids.shape[1] - hidden.shape[1] - 1, hidden.shape[2])
         return SimpleNamespace(last_hidden_state=torch.cat([before, hidden, hidden.new_zeros(hidden[:, :1].shape)], 1))
@@ -125,7 +125,7 @@ def count_tokens(
     completion_mask: Tensor,
     tool_mask: Tensor,
 ) -> Any:  # noqa: ANN401 - a number, or a tensor of one
-    """The number of trained tokens that the trainer counts when it has sampled these completions."""
+    """The number of trained tokens that the trainer counts after it samples these completions."""
     lengths = completion_mask.sum(1).clamp(min=1).tolist()
     sampled = {
         "prompt": [[FIRST_WORD] for _ in lengths],

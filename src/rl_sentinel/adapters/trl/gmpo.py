@@ -1,4 +1,4 @@
-"""TRL's GMPO: ``_compute_loss`` of a GRPO trainer with the geometric mean of clipped ratios, over micro-batches."""
+"""TRL's GMPO over micro-batches: ``_compute_loss`` with the geometric mean of clipped ratios."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

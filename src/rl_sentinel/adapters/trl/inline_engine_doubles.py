@@ -1,4 +1,4 @@
-"""Doubles of vLLM for TRL releases whose trainer calls the engine itself."""
+"""Fake vLLM engines for TRL releases whose trainer calls the engine directly."""
 
 import ast
 import importlib.util
@@ -31,7 +31,7 @@ Row = tuple[list[int], list[float]]
 
 
 class TextEngine:
-    """A double of vLLM, as server client or colocated engine: it finds known rows by the last word of a prompt.
+    """A fake vLLM (server client or colocated engine), which finds known rows by the last word of a prompt.
 
     Attributes:
         rows: last word of a prompt -> the rows that it has not returned yet.
@@ -40,7 +40,7 @@ class TextEngine:
     """
 
     def __init__(self, tokenizer: Any) -> None:  # noqa: ANN401 - of transformers
-        """Start without rows and requests."""
+        """Start with no rows and no requests."""
         self.tokenizer = tokenizer
         self.rows: dict[str, list[Row]] = defaultdict(list)
         self.sent: list[dict[str, Any]] = []
@@ -74,18 +74,18 @@ class TextEngine:
 
 
 def last_word(tokenizer: Any, ids: list[int]) -> str:  # noqa: ANN401 - of transformers
-    """The last word of a prompt, by which rows are found."""
+    """The last word of a prompt, which is the key to its rows."""
     word: str = tokenizer.decode(ids[-1:])
     return word.strip()
 
 
 def server_reply() -> tuple[str, ...]:
-    """The names in the dict that the release's server returns; none if it returns the completions alone."""
+    """The names in the dict that the server of this release returns; empty if it returns completions only."""
     return tuple(name for name in _REPLIES if name in client_names())
 
 
 def client_names() -> frozenset[str]:
-    """The keys of the dicts that the client of a vLLM server returns."""
+    """The keys of the dict that the client of the vLLM server returns."""
     places = [f"{package}.vllm_client" for package in CLIENTS if importlib.util.find_spec(package)]
     place = next((name for name in places if importlib.util.find_spec(name)), "")
     if not place:
@@ -97,7 +97,7 @@ def client_names() -> frozenset[str]:
 
 
 def make_inline_sampler(kind: str, engine: str, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a trainer
-    """A trainer with the vLLM mode ``server`` or ``colocate``, which is set after its construction."""
+    """A trainer in the vLLM mode ``server`` or ``colocate``; the mode is set after construction."""
     module = vars(importlib.import_module(f"trl.trainer.{kind}_trainer"))
     for name in _VLLM_CLASSES:
         module.setdefault(name, SimpleNamespace)
@@ -117,8 +117,8 @@ def sample_inline(  # noqa: PLR0913 - the parts of a request
 ) -> tuple[list[dict[str, list[Any]]], TextEngine]:
     """The results of each rank: ``completion_ids``, ``prompt_ids``, and ``logprobs`` if the method returns them.
 
-    The server samples for all ranks. A colocated engine samples for its own rank; with ``split``, it extends over all
-    ranks, each of which sends the prompts of all ranks and gets all rows.
+    The server samples for all ranks. A colocated engine samples for one rank; with ``split``, one engine extends over
+    all ranks: each rank sends the prompts of all ranks and gets all rows.
     """
     trainers, engines = on_ranks(trainer, prompts, rows, ranks, over=ranks if split else 1)
     answers = call_ranks(entry, trainers, prompts)
@@ -134,7 +134,7 @@ def on_ranks(
     ranks: int,
     over: int = 1,
 ) -> tuple[list[Any], list[TextEngine]]:
-    """The trainer and the engine of each rank; each colocated engine extends over as many ranks as ``over``."""
+    """The trainer and the engine of each rank; one colocated engine extends over ``over`` ranks."""
     size, tokenizer = len(rows) // ranks, trainer.processing_class
     last = [text.split()[-1] for text in prompts]
     width, server = max(len(tokens) for tokens, _ in rows), TextEngine(tokenizer)
@@ -159,7 +159,7 @@ def on_ranks(
 
 
 def call_ranks(entry: Callable[..., Any], trainers: list[Any], prompts: list[str]) -> list[Any]:
-    """What the method returns on each rank for the rank's part of the prompts."""
+    """The results of the method on each rank, called with the rank's part of the prompts."""
     size = len(prompts) // len(trainers)
     parts = [prompts[rank * size : (rank + 1) * size] for rank in range(len(trainers))]
     return run_on_ranks(len(trainers), lambda rank: entry(trainers[rank], **_arguments(entry, parts[rank])))
@@ -171,7 +171,7 @@ def _arguments(entry: Callable[..., Any], prompts: list[str]) -> dict[str, Any]:
 
 
 def as_lists(entry: Callable[..., Any], answer: Any) -> dict[str, list[Any]]:  # noqa: ANN401 - tensors by name, or a tuple
-    """Prompts, completions and log-probs of a rank, one list per row; completions from a tensor keep their padding."""
+    """Prompts, completions and log-probs of a rank, one list per row. Completions from a tensor keep their padding."""
     if not isinstance(answer, dict):
         source = inspect.getsource(inspect.unwrap(entry)).rpartition("return ")[2]
         return dict(zip((name.strip() for name in source.split(",")), answer, strict=True))

@@ -1,4 +1,4 @@
-"""The prompts that TRL logs beside completions, in releases whose trainer calls an engine over several ranks itself."""
+"""The prompts that TRL logs beside completions, in releases whose trainer calls a multi-rank engine directly."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -33,7 +33,7 @@ _DOCS = "grpo_config.py, log_completions: (prompt, completion) pairs, of all pro
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The logged prompts of two engines, each over two ranks."""
+    """The logged prompts of two engines, each of which extends over two ranks."""
     for kind, owner in TRAINERS.items():
         path = sampling_path(target, owner)
         if not target.has(path) or target.fails(owner) or not is_inline(target, path):
@@ -50,7 +50,7 @@ def logged_prompts(
     prompts: list[dict[str, str]],
     rows: list[dict[str, Any]],
 ) -> list[float]:
-    """Per completion: 1 where another prompt is logged beside it, infinity where the completion is not logged."""
+    """Per completion: 0 if it is logged beside its prompt, 1 if beside another prompt, infinity if it is not logged."""
     labels = {text: f"w{number}" for number, text in enumerate(dict.fromkeys(row["prompt"] for row in prompts))}
     texts = [labels[row["prompt"]] for row in prompts]
     sampled = [[*id_tokens(row), *[FILL] * len(own["tokens"])] for row, own in enumerate(rows)]
@@ -68,7 +68,7 @@ def logged_prompts(
 
 
 def fills_ranks(inputs: Inputs) -> str:
-    """Require the same number of rows on each of :data:`RANKS` ranks."""
+    """The reason to skip a batch whose rows do not divide into :data:`RANKS` equal parts; empty otherwise."""
     return f"the rows do not divide into {RANKS} equal parts" if inputs.batch.rows % RANKS else ""
 
 

@@ -1,4 +1,4 @@
-"""The prompts that vLLM reads and that train, in TRL releases whose trainer calls the engine itself."""
+"""The prompts that vLLM reads and that TRL trains, in releases whose trainer calls the engine directly."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -34,7 +34,7 @@ _ONE_PROMPT = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The prompts of each engine, whole and truncated."""
+    """The prompts of each engine: whole, and truncated in releases with a length limit."""
     for kind, owner in TRAINERS.items():
         path = sampling_path(target, owner)
         if not target.has(path) or target.fails(owner) or not is_inline(target, path):
@@ -45,14 +45,14 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def make_text_sampler(kind: str, engine: str, limit: int | None = None) -> Any:  # noqa: ANN401 - a trainer
-    """A trainer with a byte-level tokenizer: a space belongs to the next word, and special tokens have none."""
+    """A trainer with a byte-level tokenizer. A space is part of the next word's token; special tokens have no space."""
     trainer = make_inline_sampler(kind, engine, {})
     trainer.processing_class, trainer.max_prompt_length = make_byte_tokenizer(), limit
     return trainer
 
 
 def text_of(label: int) -> str:
-    """The prompt for a label: some words, a special token, and the label as a word."""
+    """The prompt for a label: some words, a special token, and a word with the label."""
     return " ".join([*["w20"] * _WORDS[label % len(_WORDS)], f"<eos> w{label}"])
 
 
@@ -62,7 +62,11 @@ def compare_prompts(
     prompts: list[dict[str, str]],
     rows: list[dict[str, Any]],
 ) -> dict[str, list[float]]:
-    """The number of tokens of each trained prompt, 1 where the engine read another prompt, and what it read besides."""
+    """Compare each trained prompt with the prompt that the engine read.
+
+    Returns ``count``, the number of tokens of the trained prompt; ``others``, 1 if the prompts differ; and ``more``,
+    the number of additional tokens in the engine's prompt.
+    """
     labels = {text: number for number, text in enumerate(dict.fromkeys(row["prompt"] for row in prompts))}
     texts = [text_of(labels[row["prompt"]]) for row in prompts]
     sampled = [([5] * len(row["tokens"]), [0.0] * len(row["tokens"])) for row in rows]
@@ -77,7 +81,10 @@ def compare_prompts(
 
 
 def few_prompts(inputs: Inputs) -> str:
-    """Require that each prompt has its own last word."""
+    """The reason to skip a batch with more prompts than known words; empty otherwise.
+
+    Each prompt must end with a different word.
+    """
     return "there are more prompts than words" if len(set(inputs.batch.group.tolist())) > WORDS else ""
 
 

@@ -1,4 +1,4 @@
-"""TRL's KTO: training step and logged metrics on single responses that are desirable or not."""
+"""TRL's KTO: training step and logged metrics on single responses, labeled desirable or undesirable."""
 
 import contextlib
 import io
@@ -54,19 +54,19 @@ _LOGS = "kto_trainer.mdx, Logged metrics: log-probs, and rewards of chosen and r
 
 @dataclass(frozen=True, slots=True)
 class LabeledFeatures(PairFeatures):
-    """One dict per response: prompt, completion, label, and the completion that the KL term pairs with the prompt.
+    """One dict per response: prompt, completion, label, and a completion of another row for the KL term.
 
     Even rows are desirable. With ``whole``, prompt and completion form one sequence, with labels.
     """
 
     def put(self, inputs: Inputs) -> list[dict[str, Any]]:
-        """The features."""
+        """One dict of token ids and labels per response; the KL completion is that of the previous row."""
         rows = self.rows(inputs)
         others = rows[-1:] + rows[:-1]
         return [self.row(n, own, other) for n, (own, other) in enumerate(zip(rows, others, strict=True))]
 
     def row(self, number: int, own: list[int], other: list[int]) -> dict[str, Any]:
-        """The tokens of one response."""
+        """The token ids and the label of one response."""
         prompt = [PROMPT] * (SHORTEST + number % self.prompts)
         label = {"label": number % 2 == 0}
         if not self.whole:
@@ -85,7 +85,7 @@ class LabeledFeatures(PairFeatures):
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """KTO's training step, for each of its losses and weights."""
+    """KTO's training step, for each loss type and each weighting."""
     for entry in families_of(target, trainer_path(target, KTO, KTO_EXPERIMENTAL), KTO_FAMILIES):
         if isinstance(entry, Unbound):
             yield entry
@@ -94,7 +94,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def labeled_step(release: Release, name: str, family: Family, call: Callable[..., Tensor], producer: str) -> Boundary:
-    """A training step on labeled responses, which ``producer`` makes; ``call`` runs it and returns the loss."""
+    """A training step on labeled responses. ``call`` runs the step; ``producer`` cites the source of the responses."""
     entry = f"{release.path}.compute_loss"
     before = Step(call=itself, name="trainer", arguments={"0": ready_trainer(release, family)})
     step = Step(
@@ -124,7 +124,7 @@ def labeled_step(release: Release, name: str, family: Family, call: Callable[...
 
 
 def training_step(release: Release, name: str, family: Family) -> Boundary:
-    """KTO's training step under the settings of a family, with the metrics that it logs."""
+    """KTO's training step under the settings of a family, and the metrics that this step logs."""
     made = labeled_step(release, name, family, train_on_logprobs, _PRODUCER)
     log = Step(call=logged_metrics, name="logs", arguments={"learner": Earlier(Use("trainer"))})
     metrics = ("rewards", "logps") if '"logps/' in release.source else ("rewards",)
@@ -141,7 +141,7 @@ def training_step(release: Release, name: str, family: Family) -> Boundary:
 
 
 def logged_metrics(learner: Any) -> dict[str, Any]:  # noqa: ANN401 - a trainer
-    """The metrics that the trainer's ``log`` adds to the dict of the training loop, or to a copy that it logs."""
+    """The metrics that the trainer's ``log`` adds, either to the dict that it gets or to the log history."""
     logs: dict[str, Any] = {"loss": 0.0}
     history = getattr(getattr(learner, "state", None), "log_history", [])
     earlier = len(history)

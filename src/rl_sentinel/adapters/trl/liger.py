@@ -14,13 +14,13 @@ LAYERS = f"{PACKAGE}.transformers"
 
 
 def installed() -> bool:
-    """Whether the release has an overlay with Liger."""
+    """Whether Liger is installed."""
     return importlib.util.find_spec(PACKAGE) is not None
 
 
 @contextmanager
 def layers_unchanged() -> Iterator[None]:
-    """Keep transformers from replacing a model's layers by Liger's, which compute the same but need a GPU."""
+    """Prevent transformers from installing Liger's layers in a model; they compute the same values but need a GPU."""
     double = ModuleType(LAYERS)
     double._apply_liger_kernel_to_instance = _leave_layers  # type: ignore[attr-defined] # noqa: SLF001 - as Liger's
     before = sys.modules.get(LAYERS)
@@ -34,11 +34,11 @@ def layers_unchanged() -> Iterator[None]:
 
 
 def _leave_layers(model: object, **_options: object) -> None:
-    """Change nothing."""
+    """Leave the model unchanged."""
 
 
 def without_compiler(trainer: Any) -> Any:  # noqa: ANN401 - a trainer
-    """Turn off ``torch.compile`` in the trainer's Liger losses, and return the trainer: it only changes speed."""
+    """Turn off ``torch.compile`` in the trainer's Liger losses, which only affects speed. Return the trainer."""
     for value in vars(trainer).values():
         if type(value).__module__.startswith(f"{PACKAGE}."):
             value.compiled = False
@@ -46,5 +46,5 @@ def without_compiler(trainer: Any) -> Any:  # noqa: ANN401 - a trainer
 
 
 def forwarded(_wrapped: object, _module: object, method: Callable[..., Any], *arguments: Any, **more: Any) -> Any:  # noqa: ANN401 - as trl's
-    """A double of the data-parallel wrapper's call: there is no wrapper."""
+    """Call the method directly, in place of a call through the data-parallel wrapper."""
     return method(*arguments, **more)

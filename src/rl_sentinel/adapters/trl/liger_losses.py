@@ -1,4 +1,4 @@
-"""TRL with ``use_liger_kernel``: the fused losses of GRPO, DPO, KTO and GKD, under the claims of the plain ones."""
+"""TRL with ``use_liger_kernel``: fused losses of GRPO, DPO, KTO and GKD, with the claims of the plain losses."""
 
 import inspect
 from collections.abc import Iterator, Mapping
@@ -30,12 +30,12 @@ GRPO_FAMILIES = ("dapo", "grpo", "bnpo", "dr_grpo", "vLLM, token_truncate")
 #: DPO's losses that Liger has under the claims of the plain ones.
 DPO_LOSSES = ("default", "apo_zero", "apo_down", "sppo_hard", "nca_pair")
 
-#: What a release passes to Liger's loss: before, a setting had no effect on it.
+#: An argument that a release passes to Liger's loss. In earlier releases, the setting has no effect on this loss.
 _LOSS_TYPE = "loss_type=self.loss_type"
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The losses of each trainer that has them, in releases whose overlay has Liger."""
+    """The fused losses of each trainer, if Liger is installed."""
     if not liger.installed():
         return
     yield from _grpo(target)
@@ -62,7 +62,7 @@ def _grpo(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _of_hidden_states(made: Boundary, target: Target, path: str, name: str, family: Family) -> Boundary:
-    """GRPO's loss, computed by the fused kernel instead of the plain code."""
+    """GRPO's loss, computed by the fused kernel in place of the plain code."""
     *before, step = made.steps
     policy = Object(HeadedPolicy, {"logprobs": Column("logprob"), "tokens": Column("token")})
     takes = next(n for n in ("unwrapped_model", "model") if n in inspect.signature(target.find(path)).parameters)
@@ -87,7 +87,7 @@ def _with_probability(batch: Batch) -> Batch:
 
 
 def _preferences(target: Target, path: str, families: Mapping[str, PairFamily]) -> Iterator[Boundary | Unbound]:
-    """A training step under each family; :mod:`preferences` reports a trainer that cannot be built."""
+    """A training step for each family. Trainers that cannot be built are reported by :mod:`preferences`."""
     step = kto.training_step if path == kto.KTO else preferences.training_step
     own = {
         _name(n): replace(family, settings={**family.settings, **FUSED}, needs="LigerFusedLinear")

@@ -1,4 +1,4 @@
-"""The averages that TRL's online trainers log over several steps, if some steps lack a metric."""
+"""The averages that TRL's online trainers log over several steps, where some steps lack a metric."""
 
 import inspect
 from collections import defaultdict
@@ -39,7 +39,7 @@ _STEPS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The ``log`` of each trainer that computes its own averages, in releases where a step may log no number."""
+    """The ``log`` of each trainer that averages its metrics, in releases where a step can lack a metric."""
     for path in (GRPO, RLOO, *_experimental(target)):
         log = f"{path}.log"
         if not target.has(log) or target.fails(log) or "log" not in vars(target.find(path)):
@@ -92,14 +92,14 @@ def _averaged(log: str, trainer: str) -> Boundary:
 
 
 def logged_average(entry: Callable[..., Any], kind: Any, numbers: list[float], scored: Tensor) -> float:  # noqa: ANN401 - a class of the target
-    """The logged average over steps, one per row; a row without a trained token is a step that logs no number."""
+    """The logged average over steps. Each row is a step; a row without a trained token is a step without a metric."""
     known = torch.where(scored.any(1), torch.tensor(numbers), torch.nan)
     found = write_metrics(entry, kind, {NAME: known.tolist()})[NAME]
     return float("nan") if found is None else float(found)
 
 
 def write_metrics(entry: Callable[..., Any], kind: Any, metrics: Mapping[str, list[Any]]) -> dict[str, Any]:  # noqa: ANN401 - a class of the target
-    """The entries that ``log`` writes during training, if the trainer appended ``metrics`` since the last call."""
+    """The entries that ``log`` writes in training mode, if the trainer has appended ``metrics`` since the last call."""
     from transformers import TrainerControl, TrainerState  # noqa: PLC0415 - in the target's overlay
 
     written: dict[str, Any] = {}

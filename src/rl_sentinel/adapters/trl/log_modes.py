@@ -1,4 +1,4 @@
-"""Count metrics that TRL logs under the wrong mode: evaluation as training, or training as evaluation."""
+"""Count metrics that TRL logs under the wrong mode: evaluation metrics as training metrics, or the reverse."""
 
 import contextlib
 import io
@@ -12,7 +12,7 @@ ALWAYS = ("epoch", "step", "loss")
 
 
 def empty_metrics(metrics: dict[str, Any]) -> dict[str, Any]:
-    """An empty log in the form of the trainer's: one per mode, or one for both."""
+    """An empty log in the trainer's format: one dict per mode, or one dict for both modes."""
     return {mode: defaultdict(list) for mode in ("train", "eval")} if "train" in metrics else defaultdict(list)
 
 
@@ -23,7 +23,8 @@ def logged_elsewhere(
 ) -> float:
     """The number of metrics that evaluation and training log under the wrong mode.
 
-    Run an evaluation that the user starts while none is scheduled, then a training step before a scheduled one.
+    First, the user starts an evaluation while none is scheduled. Then a training step runs before a scheduled
+    evaluation.
     """
     trainer.control, trainer.state = copy(trainer.control), copy(trainer.state)
     trainer.state.log_history = []
@@ -59,7 +60,7 @@ def _evaluated(
     *,
     logged: bool,
 ) -> Any:  # noqa: ANN401 - a dict of metrics
-    """Metrics that an evaluation logs after a training step."""
+    """The metrics that an evaluation logs after a training step. With ``logged``, that step logs its metrics first."""
     own = copy(trainer)
     own.control, own.state = copy(trainer.control), copy(trainer.state)
     own.state.log_history, own._metrics = [], empty_metrics(trainer._metrics)  # noqa: SLF001 - the trainer's log
@@ -76,7 +77,7 @@ def _evaluated(
 
 
 def _log(trainer: Any, logs: dict[str, float]) -> set[str]:  # noqa: ANN401 - a trainer
-    """The names that ``log`` adds to ``logs`` in the trainer's history."""
+    """The names that ``log`` writes to the trainer's history in addition to the names in ``logs``."""
     with contextlib.redirect_stdout(io.StringIO()):
         trainer.log(dict(logs))
     return set(trainer.state.log_history[-1]) - set(logs)

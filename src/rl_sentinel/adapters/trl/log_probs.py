@@ -1,4 +1,4 @@
-"""TRL's log-probs and entropy from the logits of a model, at the sampling temperature."""
+"""TRL's log-probs and entropy, computed from the logits of a model at the sampling temperature."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -38,7 +38,7 @@ _PRODUCER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The log-probs with their gradient, and entropies, of both trainers; the log-probs of samples that SDFT reuses."""
+    """The log-probs (with gradient) and entropies of GRPO and RLOO, and the log-probs of samples that SDFT reuses."""
     for kind, owner in (("grpo", GRPO), ("rloo", RLOO)):
         path = method(target, owner, "_get_per_token_logps_and_entropies", "_get_per_token_logps")
         if not target.has(path) or target.fails(path) or "temperature" not in config_fields(target, kind):
@@ -60,7 +60,7 @@ def score_rollout(  # noqa: PLR0913 - a trainer's class and settings, and its ba
     completion_ids: Tensor,
     completion_mask: Tensor,
 ) -> Tensor:
-    """The log-probs of completions that serve several optimizer steps, for prompts of one token."""
+    """The log-probs of completions that several optimizer steps use; each prompt has one token."""
     trainer = bare_instance(
         kind,
         model=Model(logits),

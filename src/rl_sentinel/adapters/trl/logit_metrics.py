@@ -70,7 +70,7 @@ TRAINERS: tuple[tuple[tuple[str, ...], Family, bool], ...] = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The metrics that each trainer logs; :mod:`preferences` reports a trainer that cannot be built."""
+    """The metrics that each trainer logs. Trainers that cannot be built are reported by :mod:`preferences`."""
     for paths, family, paired in TRAINERS:
         for entry in families_of(target, trainer_path(target, *paths), {"default": family}):
             if isinstance(entry, Unbound):
@@ -83,7 +83,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def stores(source: str, name: str) -> bool:
-    """Whether a trainer stores a metric, and does not only read it for evaluation.
+    """Whether the source of a trainer stores the metric, instead of only reading it for evaluation.
 
     Example:
         >>> from rl_sentinel.adapters.trl.logit_metrics import stores
@@ -144,9 +144,9 @@ def train_on_logits(  # noqa: PLR0913 - a trainer, its batch, and the model's lo
     *,
     level: bool,
 ) -> Tensor:
-    """The loss of a batch for which policy and reference have these logits.
+    """The loss of a batch for which both policy and reference return these logits.
 
-    ``entry`` is not called here: it names the target's method that the training step calls.
+    ``entry`` is not called here: it names the audited method, which the training step calls.
     """
     set_logits(learner.model, logits, tokens, level=level)
     if getattr(learner, "ref_model", None) is not None:

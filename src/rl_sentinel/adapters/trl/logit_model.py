@@ -1,4 +1,4 @@
-"""A double of a model with known logits, and the call of TRL's log-prob method on it."""
+"""A fake model with known logits, and a call of TRL's log-prob method on this model."""
 
 import inspect
 import sys
@@ -23,15 +23,15 @@ SIZES = ("_CHUNKED_LOGPROB_CHUNK_SIZE", "TOKEN_CHUNK_SIZE", "VOCAB_CHUNK_SIZE")
 
 
 def of_shared_weights(logits: Tensor, known: Tensor) -> Tensor:
-    """The logits plus 0 times all known ones, as if they came from weights that all positions share.
+    """The logits plus 0 times all known logits, as if all positions shared the weights that produce them.
 
-    A gradient that is NaN at a padding position is then NaN at every token, as it would be in real weights.
+    A gradient that is NaN at a padding position is then NaN at every token, as with real weights.
     """
     return logits + 0 * known.sum()
 
 
 class Head:
-    """The output layer of :class:`Logits`: half of each logit is in its weight, the mean over tokens in its bias.
+    """An output layer for known logits: half of each logit is in the weight, the mean over tokens is in the bias.
 
     The other half is in the hidden states, so that the gradient of a logit flows through all three.
     """
@@ -47,7 +47,7 @@ class Head:
 
 
 class Logits(nn.Module):
-    """A double of a model or its backbone; the logits at position p predict token p + 1.
+    """A fake model or backbone; the logits at position p predict token p + 1.
 
     The last token of the prompt is the row's number, so that the model finds a row's logits however the trainer splits
     the batch. If a row's attention mask is wrong (it includes padding or leaves out a token), the model returns zeros
@@ -55,7 +55,7 @@ class Logits(nn.Module):
     """
 
     def __init__(self) -> None:
-        """Start without logits, or hidden states."""
+        """Start without logits and hidden states."""
         super().__init__()
         self.logits: Tensor = torch.empty(0)
         self.attended: Tensor = torch.empty(0)
@@ -64,7 +64,7 @@ class Logits(nn.Module):
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, logits_to_keep: int = 0, **_more: object
     ) -> SimpleNamespace:
-        """The logits of these rows, at all positions or at the last ones."""
+        """The logits of the rows in ``input_ids``, at all positions or at the last ``logits_to_keep``."""
         rows = input_ids[:, self.prompt - 1]
         right = (attention_mask == self.attended[rows]).all(1)
         logits = torch.where(right.reshape(-1, 1, 1), self.logits[rows], 0.0)
@@ -75,7 +75,7 @@ class Logits(nn.Module):
 
 
 def logit_trainer(kind: str, temperature: float) -> Any:  # noqa: ANN401 - a trainer
-    """A trainer at a sampling temperature, whose model (or its backbone, with a fused head) is :class:`Logits`."""
+    """A trainer at a sampling temperature. Its model is a :class:`Logits`; with a fused head, only the backbone is."""
     trainer = make_trainer(kind, temperature=temperature)
     trainer.kind, trainer.known = kind, Logits()
     fused = "fused_lm_head" in inspect.getsource(inspect.unwrap(per_token(trainer).__func__))
@@ -99,7 +99,7 @@ def compute_log_probs(
     completion_mask: Tensor,
     **options: int,
 ) -> dict[str, Tensor]:
-    """The log-probs of completions, and entropies if the release computes them, for prompts of one and two tokens."""
+    """The log-probs of completions after prompts of one or two tokens; also entropies if the release computes them."""
     rows = torch.arange(len(logits))
     prompt_ids, prompt_mask = torch.stack([torch.zeros_like(rows), rows], 1), torch.stack([rows % 2, rows * 0 + 1], 1)
     attended = torch.cat([prompt_mask, completion_mask], 1)
@@ -120,7 +120,7 @@ def compute_log_probs(
 
 @contextmanager
 def fused_head(trainer: Any, logits: Tensor) -> Iterator[None]:  # noqa: ANN401 - a trainer
-    """Give the model these logits through a :class:`Head`, which the target applies in chunks."""
+    """Give the model these logits through a :class:`Head`, which the audited code applies in chunks."""
     head = Head(logits)
     trainer.known.logits = head.hidden
     trainer.model.get_output_embeddings = partial(getattr, SimpleNamespace(head=head), "head")
@@ -130,7 +130,7 @@ def fused_head(trainer: Any, logits: Tensor) -> Iterator[None]:  # noqa: ANN401 
 
 @contextmanager
 def in_chunks() -> Iterator[None]:
-    """Make fused heads process :data:`CHUNK` tokens and vocabulary entries at a time, if the release has such heads."""
+    """Make fused heads, if the release has any, process :data:`CHUNK` tokens and vocabulary entries at a time."""
     with ExitStack() as stack:
         for module in CHUNKED:
             if module in sys.modules:

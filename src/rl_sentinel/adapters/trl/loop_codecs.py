@@ -1,4 +1,4 @@
-"""Arguments of TRL's single-method training loops: responses, and numbers that suit a law."""
+"""Arguments of TRL's single-method training loops: sampled responses, and the columns that the laws change."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -44,13 +44,13 @@ _PRODUCERS = {
 
 
 def flat(number: float) -> Derived:
-    """``[B, T]`` with the same number at every token."""
+    """A tensor ``[B, T]`` with the same number at every token."""
     follows = frozenset({"extra"})
     return Derived(lambda i: torch.full((i.batch.rows, i.batch.width + i.layout.extra), number), follows)  # type: ignore[arg-type]  # names of axes
 
 
 def tokens_of(columns: frozenset[str], compute: Callable[[Batch], Tensor], why: str) -> Computed:
-    """``[B, T]`` computed from columns of a batch that has the extra padding of the layout."""
+    """A tensor ``[B, T]``, computed from columns of the batch after the layout's extra padding is added."""
 
     def compute_padded(inputs: Inputs) -> Tensor:
         extra = inputs.layout.extra
@@ -68,7 +68,7 @@ def loop_step(  # noqa: PLR0913 - a method, its configuration, its batch, and ho
     parts: bool = False,
     grouped: bool = False,
 ) -> Step:
-    """One batch through the loop.
+    """A step that trains the loop on one batch.
 
     Args:
         path: the method.
@@ -122,7 +122,7 @@ ENDED = Column("scored", PerRow())
 
 
 def with_final_state(batch: Batch) -> Tensor:
-    """The values, with the outcome after the last token, where the value model is trained to return it."""
+    """The values of a batch; after the last token of a response, the value is the outcome."""
     final = torch.arange(batch.width) == batch.length.unsqueeze(1)
     return torch.where(final, batch.reward.unsqueeze(1), batch.value)
 
@@ -133,7 +133,7 @@ VALUES = tokens_of(
 
 
 def penalized(penalty: float) -> Computed:
-    """Scores that are the outcome once the penalty for a missing EOS is subtracted."""
+    """Scores such that subtracting the penalty for a missing EOS gives the outcome."""
     return Computed(
         frozenset({"reward", "scored"}),
         lambda inputs: torch.where(inputs.batch.scored, inputs.batch.reward, inputs.batch.reward + penalty),
@@ -146,17 +146,17 @@ TRAINED = Use("trained")
 
 
 def tensor(name: str, unit: str, quantity: str) -> Output:
-    """``[B, T]``: a local variable of ``train`` when it logs."""
+    """An output ``[B, T]``: the value of a local variable of ``train`` at the time of its log call."""
     return Output("B T", unit, quantity, at=TRAINED[name], form=AsReturned())
 
 
 def logged(outputs: Mapping[str, Output]) -> dict[str, Output]:
-    """The numbers that ``train`` logs."""
+    """These outputs, read from the numbers that ``train`` logs."""
     return {name: replace(output, at=TRAINED["logs"][name]) for name, output in outputs.items()}
 
 
 def sampled(batch: Batch) -> Batch:
-    """Responses of at least one token, all trained, with probabilities below 1; unchanged if they already are."""
+    """A batch whose responses have at least one token, with every token trained and all probabilities below 1."""
     changed: dict[str, Tensor] = {}
     if bool((batch.length == 0).any()):
         batch = with_columns(batch, length=batch.length.clamp(min=1))
@@ -170,7 +170,7 @@ def sampled(batch: Batch) -> Batch:
 
 
 def trains_as_sampled(inputs: Inputs) -> str:
-    """Require that every token of a response trains: the loop has no mask besides the end of the response."""
+    """The reason to skip a batch with an untrained response token (the loop cannot mask tokens); empty otherwise."""
     batch = inputs.batch
     return (
         ""
@@ -180,11 +180,17 @@ def trains_as_sampled(inputs: Inputs) -> str:
 
 
 def several_tokens(inputs: Inputs) -> str:
-    """Require two trained tokens: the variance of one number is not defined."""
+    """The reason to skip a mini-batch with fewer than two trained tokens; empty otherwise.
+
+    The variance of one number is undefined.
+    """
     return "" if int(inputs.mini_batch.mask.sum()) > 1 else "advantages of one token have no variance"
 
 
 def fills_width(inputs: Inputs) -> str:
-    """Require that every response fills the width, because then no state after the last token is stored."""
+    """The reason to skip a batch where a response is shorter than the width; empty otherwise.
+
+    After the last token of a shorter response, the loop stores a reward that no column contains.
+    """
     full = bool(inputs.batch.mask.all()) and not inputs.layout.extra
     return "" if full else "the state after the last token of a shorter response has a reward, which no column has"

@@ -1,4 +1,4 @@
-"""Doubles of the models in TRL's single-method training loops: known outputs for known responses."""
+"""Fake models for TRL's single-method training loops: known outputs for known responses."""
 
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -31,10 +31,10 @@ class Responses:
     """One batch of sampled responses, and the numbers that models compute for it.
 
     ``mask`` ``[B, T]`` is 1 at response tokens, ``ended`` ``[B]`` is True where the last token is EOS, and ``prompts``
-    has the prompt of each row. The log-probs ``[B, T]`` are those of the policy that trains (``logprobs``), of the
-    policy that sampled (``old_logprobs``) and of the reference. The value model returns ``values`` in training and
-    ``old_values`` before; the value after the last token is that of the final state. ``scores`` ``[B]`` are those of
-    the reward model.
+    has the prompt number of each row. The log-probs ``[B, T]`` are from the trained policy (``logprobs``), the policy
+    that sampled (``old_logprobs``) and the reference model (``ref_logprobs``). The value model returns ``values`` in
+    training and ``old_values`` before training; the value after the last token is that of the final state. ``scores``
+    ``[B]`` are the outputs of the reward model.
     """
 
     mask: Tensor
@@ -48,7 +48,7 @@ class Responses:
     scores: Tensor
 
     def __post_init__(self) -> None:
-        """Write the tokens; the first token encodes the number of the response among the responses of its prompt."""
+        """Write the token ids; the first token encodes which response of its prompt a row is."""
         self.lengths: list[int] = self.mask.sum(1).tolist()
         self.width = self.mask.shape[1]
         labels = list(dict.fromkeys(self.prompts))
@@ -64,19 +64,19 @@ class Responses:
             self.rows[prompt, int(self.ids[row, 0])] = row
 
     def found(self, input_ids: Tensor) -> Tensor:
-        """The rows of these sequences."""
+        """The row numbers of these sequences."""
         prompts, first = input_ids[:, CONTEXT - 1] - FIRST_PROMPT, input_ids[:, CONTEXT]
         keys = zip(prompts.tolist(), first.tolist(), strict=True)
         return torch.tensor([self.rows[key] for key in keys])
 
 
 class Policy(nn.Module):
-    """A double of a causal language model; logits are the log-probs of its responses, times the temperature."""
+    """A fake causal language model; its logits are the log-probs of its responses, times the temperature."""
 
     is_gradient_checkpointing = False
 
     def __init__(self, config: Any, temperature: float, *, trains: bool) -> None:  # noqa: ANN401 - of transformers
-        """A model without responses, which a trainer may prepare; ``trains`` is False for the reference."""
+        """A model without responses, which a trainer may modify; ``trains`` is False for the reference model."""
         super().__init__()
         self.config, self.generation_config = config, SimpleNamespace(eos_token_id=END, pad_token_id=PADDING)
         self.unused = nn.Parameter(torch.zeros(1))
@@ -85,11 +85,11 @@ class Policy(nn.Module):
         self.sampled: dict[int, int] = {}
 
     def begin(self, known: Responses) -> None:
-        """Take the responses of a step."""
+        """Store the responses of a step."""
         self.known, self.sampled = known, {}
 
     def forward(self, input_ids: Tensor, **_more: object) -> SimpleNamespace:
-        """``[B, S, V]`` logits of the token after each position."""
+        """Logits ``[B, S, V]`` of the token after each position."""
         known = self.known
         rows, tokens = known.found(input_ids), input_ids[:, CONTEXT:]
         table = known.logprobs if self.trains else known.ref_logprobs
@@ -100,9 +100,9 @@ class Policy(nn.Module):
         return SimpleNamespace(logits=whole, hidden_states=None)
 
     def generate(self, input_ids: Tensor, generation_config: Any, **_options: object) -> SimpleNamespace:  # noqa: ANN401 - of transformers
-        """The responses of these prompts, and the scores of their tokens, after the temperature.
+        """A response for each prompt, and the scores of its tokens after division by the temperature.
 
-        If generation stops at EOS, rows are as long as the longest response; otherwise they fill the width, with tokens
+        If generation stops at EOS, rows are as long as the longest response; otherwise rows fill the width, with tokens
         after EOS.
         """
         rows, known = [], self.known
@@ -120,7 +120,7 @@ class Policy(nn.Module):
 
 
 def log_distributions(logprobs: Tensor, tokens: Tensor, lengths: list[int], after: float = ELSEWHERE) -> Tensor:
-    """``[B, T, V]``: each token has its log-prob, or ``after`` past the end; :data:`OTHER` has the rest."""
+    """Log-probs ``[B, T, V]``: each token has its log-prob, or ``after`` past the end; :data:`OTHER` has the rest."""
     width = tokens.shape[1]
     own = nn.functional.pad(logprobs, (0, max(0, width - logprobs.shape[1])), value=ELSEWHERE)[:, :width]
     inside = torch.arange(width) < torch.tensor(lengths).unsqueeze(1)
@@ -131,13 +131,13 @@ def log_distributions(logprobs: Tensor, tokens: Tensor, lengths: list[int], afte
 
 
 class Scorer(nn.Module):
-    """A double of a model with one number per position: the value model, or the reward model."""
+    """A fake model that returns one number per position: a value model or a reward model."""
 
     base_model_prefix = "backbone"
     is_gradient_checkpointing = False
 
     def __init__(self, config: Any, *, rewards: bool) -> None:  # noqa: ANN401 - of transformers
-        """A reward model, or else a value model."""
+        """Build a reward model if ``rewards`` is True, else a value model."""
         super().__init__()
         self.config, self.score = config, nn.Identity()
         self.backbone = Scored(self)
@@ -145,7 +145,7 @@ class Scorer(nn.Module):
 
 
 class Scored(nn.Module):
-    """The backbone of a :class:`Scorer`; its hidden state is the model's number for a position."""
+    """The backbone of a :class:`Scorer`; its hidden state at a position is the number that the model returns there."""
 
     def __init__(self, scorer: Scorer) -> None:
         """Store the model in a list, which hides the reference cycle from torch."""
@@ -154,7 +154,7 @@ class Scored(nn.Module):
         self.unused = nn.Parameter(torch.zeros(1))
 
     def forward(self, input_ids: Tensor, **_more: object) -> SimpleNamespace:
-        """``[B, S, 1]``: values of the state before each next token, or the score at the last token."""
+        """Numbers ``[B, S, 1]``: the value before each next token, or the score at the last token."""
         scorer = self.owner[0]
         known: Responses = scorer.known  # type: ignore[assignment]  # set before each step
         rows = known.found(input_ids)
@@ -163,14 +163,14 @@ class Scored(nn.Module):
 
 
 def scores_of(known: Responses, rows: Tensor) -> Tensor:
-    """The score at the last token of each response, and other numbers elsewhere."""
+    """The score at the last token of each response, and :data:`UNREAD` elsewhere."""
     last = torch.tensor(known.lengths)[rows].unsqueeze(1) + CONTEXT - 1
     places = torch.arange(known.width + CONTEXT)
     return torch.where(places == last, known.scores[rows].unsqueeze(1), UNREAD)
 
 
 def values_of(known: Responses, rows: Tensor) -> Tensor:
-    """The value before each token of a response, then that of its final state; other numbers elsewhere."""
+    """The value before each token of a response, then the value of the final state; :data:`UNREAD` elsewhere."""
     table = known.values if torch.is_grad_enabled() else known.old_values
     lengths, places = torch.tensor(known.lengths)[rows].unsqueeze(1), torch.arange(known.width)
     inside = torch.where(places <= lengths, table[rows], UNREAD)

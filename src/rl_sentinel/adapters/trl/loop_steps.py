@@ -1,4 +1,4 @@
-"""Whether TRL's single-method training loops log each batch at its own step."""
+"""A check that TRL's single-method training loops log each batch at its optimizer step."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -22,7 +22,7 @@ _COUNTED = (
 
 
 def logged_steps(path: str, generations: int) -> Boundary:
-    """A run of as many batches as the case has rows, of two prompts each, with one optimizer step per batch."""
+    """A run with one batch per row of the case. Each batch has two prompts and gets one optimizer step."""
     trainer = path.rpartition(".")[0]
     loop = Object(Loop, {"0": Constant(Function(trainer))}, at={"0": "kind"}, shared=True)
     step = Step(

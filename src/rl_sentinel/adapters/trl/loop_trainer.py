@@ -45,12 +45,12 @@ LOCALS = ("rewards", "advantages", "returns", "kl", "rlhf_reward", "non_score_re
 class LoopAccelerator(RankAccelerator):
     """The accelerator of one process, which records the scaled losses and prints nothing.
 
-    In accelerate, all accelerators of a process share the accumulation steps that were set last; here each keeps its
-    own number.
+    In accelerate, all accelerators of a process share the number of accumulation steps that was set last. Here each
+    accelerator has a separate number.
     """
 
     def __init__(self, own: Any) -> None:  # noqa: ANN401 - accelerate's
-        """Wrap the accelerator that a trainer has just made."""
+        """Wrap the accelerator of a new trainer."""
         super().__init__(own, 0, 1)
         self.steps: int = own.gradient_accumulation_steps
 
@@ -63,7 +63,7 @@ class LoopAccelerator(RankAccelerator):
 
 
 class Loop:
-    """The trainers of one setting, built by their own constructor, one for each size of a batch and of its parts."""
+    """The trainers of one setting, built by their constructor: one for each size of a batch and of its parts."""
 
     def __init__(self, kind: Any, **settings: Any) -> None:  # noqa: ANN401 - a class of the target
         """Store the class and the settings; a field that the configuration lacks raises an error later."""
@@ -71,7 +71,7 @@ class Loop:
         self.trainers: dict[tuple[int, int, int, int], Any] = {}
 
     def trainer(self, *key: *tuple[int, int, int, int]) -> Any:  # noqa: ANN401 - a trainer
-        """The trainer for a number of rows, micro-batches, mini-batches, and responses per prompt."""
+        """The trainer for a number of rows, of micro-batches, of mini-batches, and of responses per prompt."""
         if key not in self.trainers:
             self.trainers[key] = build(self.kind, vars(self.args), *key)
         return self.trainers[key]
@@ -84,7 +84,7 @@ def config_of(kind: Any) -> Any:  # noqa: ANN401 - classes of the target
 
 
 def accumulated(kind: Any, micro_batches: int, mini_batches: int) -> int:  # noqa: ANN401 - a class of the target
-    """The micro-batches that the configuration counts: those of a mini-batch, or in some releases of the batch."""
+    """The value of ``gradient_accumulation_steps``: micro-batches per mini-batch, or per batch in some releases."""
     of_each = "args.num_mini_batches\n" in inspect.getsource(kind.__init__)
     return micro_batches if of_each else micro_batches * mini_batches
 
@@ -97,7 +97,7 @@ def build(  # noqa: PLR0913 - a trainer's settings and sizes
     mini_batches: int,
     generations: int,
 ) -> Any:  # noqa: ANN401 - a trainer
-    """A trainer whose one batch has these rows, in equal mini-batches of equal micro-batches."""
+    """A trainer for one batch with this number of rows, in equal mini-batches of equal micro-batches."""
     config = config_of(kind)
     known = {f.name for f in dataclasses.fields(config)}
     sizes = {
@@ -136,7 +136,7 @@ def run_loop(
 ) -> dict[str, Any]:
     """Train on one batch; return the differentiated loss, the logs of ``train``, and some of its local variables.
 
-    Tensors with a row per response are returned in the order of ``known``.
+    Tensors with one row per response are in the order of ``known``.
     """
     rows, prompts = len(known.lengths), max(known.numbers) + 1
     trainer = loop.trainer(rows, micro_batches, mini_batches, rows // prompts)
@@ -156,18 +156,18 @@ def run_loop(
 
 
 def queries(prompts: int) -> Tensor:
-    """``[P, 2]``: prompts as the collator pads them, at the left; every other one has one token."""
+    """Prompts ``[P, 2]``, padded at the left as the collator pads them; every other prompt has only one token."""
     return torch.tensor([[FIRST_TOKEN if p % 2 else PADDING, FIRST_PROMPT + p] for p in range(prompts)])[:, :CONTEXT]
 
 
 def sampled_order(known: Responses, prompts: int) -> list[int]:
-    """The row of each sampled response: the first responses of all prompts, then the second ones, and so on."""
+    """The row number of each sampled response: the first responses of all prompts, then the second ones, and so on."""
     own = [[row for row, other in enumerate(known.numbers) if other == p] for p in range(prompts)]
     return [own[p][n] for n in range(len(known.numbers) // prompts) for p in range(prompts)]
 
 
 def in_order(tensor: Tensor, order: list[int]) -> Tensor:
-    """The rows of a tensor of the loop, in the order of the batch; a scalar is returned unchanged."""
+    """The rows of a tensor from the loop, in the order of the batch. Other tensors are returned unchanged."""
     flat = tensor if tensor.dim() == 0 or len(tensor) == len(order) else tensor.flatten()
     if flat.dim() == 0 or len(flat) != len(order):
         return tensor
@@ -188,5 +188,5 @@ def fixed_permutations() -> Iterator[None]:
 
 
 def nothing(*_arguments: object, **_more: object) -> int:
-    """Do nothing: a double of garbage collection, which takes longer than the step."""
+    """Do nothing, in place of garbage collection, which takes longer than the training step."""
     return 0

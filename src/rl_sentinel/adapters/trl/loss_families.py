@@ -1,4 +1,4 @@
-"""GRPO's losses by TRL's configuration: settings, and claims from the documentation."""
+"""The losses of GRPO under TRL's configuration: settings, and claims from the documentation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -37,7 +37,7 @@ _PPO = _loss_type("grpo", algorithm="ppo")
 class Family:
     """A loss under some settings, and its claims; only formulas read the settings in ``described``.
 
-    With ``tools``, completions may have untrained tokens. ``logs`` is False if another family has the same metrics.
+    With ``tools``, completions may have untrained tokens. ``logs`` is False if another family covers the same metrics.
     """
 
     settings: Settings
@@ -168,7 +168,7 @@ FAMILIES: Mapping[str, Family] = {
     ),
 }
 
-#: Families of subclasses with their own loss.
+#: Families of subclasses that define a loss.
 OF_SUBCLASSES = (
     *("no loss type", "dapo", "grpo", "bnpo", "dr_grpo", "grpo, sequence", "grpo, sequence and token"),
     *("two-sided clip", "KL", "top entropy"),

@@ -84,7 +84,7 @@ _SAME_MEAN = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """GRPO's loss for each loss type of the release, then RLOO's."""
+    """GRPO's loss for each loss type of the release, and RLOO's loss."""
     path = method(target, GRPO, "_compute_loss", "compute_loss")
     try:
         function = inspect.unwrap(target.find(path))
@@ -108,7 +108,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def clipping_subclasses(target: Target) -> Iterator[str]:
-    """Paths of GRPO's subclasses whose own loss is the clipped objective, and which need no images."""
+    """Paths of the GRPO subclasses that define a clipped loss and need no images."""
     for path in overriding(target, "_compute_loss"):
         source = source_of(target.find(f"{path}._compute_loss"))
         if _CLIPPED.search(source) and 'inputs["pixel_values"]' not in source:
@@ -116,7 +116,7 @@ def clipping_subclasses(target: Target) -> Iterator[str]:
 
 
 def release_family(target: Target, name: str, path: str) -> Family | None:
-    """The family with the settings that the release has, or None if the release lacks the family."""
+    """The family, reduced to settings that the release supports; None if the release lacks the family."""
     family, known = FAMILIES[name], config_fields(target, "grpo")
     if REPLACED.get(name) in known:
         return None
@@ -140,7 +140,7 @@ def release_family(target: Target, name: str, path: str) -> Family | None:
 
 
 def loss_step(path: str, columns: Mapping[str, Codec], *, tools: bool, producer: str) -> Step:
-    """The call of a trainer's loss for each micro-batch; ``producer`` is the line that makes the micro-batch."""
+    """The call of a trainer's loss for each micro-batch; ``producer`` cites the code that produces the micro-batch."""
     return Step(
         call=path,
         name="loss",
@@ -151,7 +151,7 @@ def loss_step(path: str, columns: Mapping[str, Codec], *, tools: bool, producer:
 
 
 def grpo(target: Target, path: str, name: str, family: Family, derived: str = "") -> Boundary:
-    """GRPO's loss under a family, summed over micro-batches; ``derived`` is the subclass that has the loss."""
+    """GRPO's loss under a family, summed over micro-batches; ``derived`` is the path of the subclass with the loss."""
     settings, described = family.settings, family.described
     source = source_of(target.find(path))
     tools = family.tools and reads_tool_mask(target)
@@ -195,7 +195,7 @@ def _reads_entropy(settings: Settings) -> bool:
 
 
 def logged_metrics(source: str, settings: Settings, place: Use) -> tuple[dict[str, Output], Claims]:
-    """The metrics that the source of the loss logs under these settings, and the definitions that they follow."""
+    """The metrics that the source code of the loss logs under these settings, and claims about their definitions."""
     by_row = settings.get("importance_sampling_level") == "sequence"
     metrics = {}
     for name, (output, _) in LOGGED.items():
@@ -222,7 +222,7 @@ _OLD = "rloo_trainer.py, _generate_and_score_completions: old_logps = (old_per_t
 
 
 def _rloo(target: Target) -> Iterator[Boundary | Unbound]:
-    """RLOO's loss, in releases whose trainer resembles GRPO's; earlier ones resemble PPO's."""
+    """RLOO's loss, in releases whose RLOO trainer resembles GRPO's. In earlier releases it resembles PPO's."""
     path = f"{RLOO}._compute_loss"
     if not target.has(path):
         return

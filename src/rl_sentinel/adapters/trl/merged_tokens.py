@@ -1,4 +1,4 @@
-"""GOLD in TRL: the probability of tokens that are one token for the other tokenizer, by the chain rule."""
+"""GOLD in TRL: the probability of several tokens that the other tokenizer has as one token, by the chain rule."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -38,7 +38,7 @@ _CLAIMS = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The merged probability of each response, with every strategy of the release."""
+    """The merged probability of each response, with every merge strategy of the release."""
     if not target.has(ENTRY):
         return
     if why := target.fails(LOSS):
@@ -49,7 +49,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def token_is_likely(inputs: Inputs) -> str:
-    """Require that no sampled token is less likely than :data:`LEAST`."""
+    """The reason to skip a batch with a sampled token less likely than :data:`LEAST`; empty otherwise."""
     batch = inputs.batch
     known = batch.logits.double().log_softmax(2).gather(2, batch.token.unsqueeze(2)).squeeze(2)
     return "a sampled token is too unlikely" if bool((known.exp() < LEAST)[batch.mask].any()) else ""
@@ -63,10 +63,10 @@ def merged_logprobs(  # noqa: PLR0913 - the parts of a loss
     trained: Tensor,
     strategy: str,
 ) -> Tensor:
-    """``[B, T]``: how much each token adds to the log-prob of the tokens so far, merged into one.
+    """The log-prob ``[B, T]`` that each token adds when it is merged with all earlier tokens of its row.
 
-    The probability of the tokens themselves is where the merged distribution has the token of its own position: the
-    first one, or with the strategy ``bayesian`` the last one.
+    In the merged distribution, the probability of the actual tokens is at the entry of the first token or, with the
+    strategy ``bayesian``, at the entry of the last token.
     """
     loss = kind(SimpleNamespace(**distance_settings(1.0, aligned=True), uld_token_merge_strategy=strategy))
     has_tokens = "token_ids" in inspect.signature(entry).parameters

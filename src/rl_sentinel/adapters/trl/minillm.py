@@ -1,4 +1,4 @@
-"""TRL's MiniLLM: the loss of sampled completions whose advantage is the teacher's, over micro-batches."""
+"""TRL's MiniLLM over micro-batches: the loss of sampled completions with advantages from the teacher."""
 
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
@@ -36,7 +36,7 @@ _MASKED = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss, with the reverse KL of a token and of those after it as its advantage."""
+    """The loss. The advantage of a token is computed from the reverse KL of this token and of the tokens after it."""
     path = f"{TRAINER}.compute_loss"
     if not target.has(path):
         return
@@ -50,7 +50,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class Student(Policy):
-    """A double of the trained model: known logits, and the log-probs of the completion that follow from them."""
+    """A fake trained model with known logits, and with the log-probs of the completions under these logits."""
 
     is_gradient_checkpointing = False
 
@@ -65,7 +65,7 @@ class Student(Policy):
         )
 
     def __call__(self, **inputs: Any) -> Any:  # noqa: ANN401 - as a model of transformers
-        """The output with the logits."""
+        """The model output with the logits."""
         return self.model(**inputs)
 
 

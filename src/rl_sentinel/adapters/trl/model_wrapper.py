@@ -1,4 +1,4 @@
-"""A double of the data-parallel wrapper of TRL's models: ranks share a gradient only if its forward pass runs."""
+"""A fake data-parallel wrapper of TRL's models: ranks share a gradient only if the wrapper's forward pass runs."""
 
 from typing import Any
 
@@ -7,10 +7,10 @@ from torch import Tensor
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
 
-#: Setting: whether the model is wrapped; the law also asks with a wrapper.
+#: Setting: whether the model is wrapped; a law also runs the step with a wrapper.
 WRAPPED: Settings = {"wrapped": False}
 
-#: What holds for it.
+#: The claim about this setting.
 SHARES: Claims = claims(
     "torch, DistributedDataParallel.forward: it prepares the reducer that averages gradients over the ranks in "
     "backward; accelerate's prepare wraps the model that training_step passes on",
@@ -21,12 +21,12 @@ REACH = "more than one rank"
 
 
 class ModelWrapper:
-    """A double of DistributedDataParallel: it has the model in ``module``, and counts its forward passes."""
+    """A fake DistributedDataParallel: it stores the model in ``module`` and counts forward passes."""
 
     training = True
 
-    def __init__(self, module: Any) -> None:  # noqa: ANN401 - a double of a model
-        """Wrap a model."""
+    def __init__(self, module: Any) -> None:  # noqa: ANN401 - a fake model
+        """Wrap the model."""
         self.module = module
         self.passes = 0
 
@@ -36,10 +36,10 @@ class ModelWrapper:
         return self.module.forward(*arguments, **inputs)
 
     def train(self) -> None:
-        """Do nothing: it is always in training mode."""
+        """Do nothing: the wrapper is always in training mode."""
 
     def shared(self, loss: Tensor) -> Tensor:
-        """The loss as other ranks see it: the loss itself after a forward pass of the wrapper, else 0."""
+        """The part of the loss whose gradient reaches other ranks: all of it after a wrapped forward pass, else 0."""
         return loss if self.passes else 0 * loss
 
 

@@ -1,4 +1,4 @@
-"""TRL's Nash-MD: the loss of sampled completions, from their log-probs and probabilities of winning."""
+"""TRL's Nash-MD: the loss of sampled completions, from their log-probs and their probabilities of winning."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ _PRODUCERS = {
 
 @dataclass
 class Trainer:
-    """A double of the trainer with the attribute that the loss reads."""
+    """A fake trainer with the attribute that the loss reads."""
 
     beta: float
 
@@ -48,13 +48,13 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def rewards_are_probabilities(inputs: Inputs) -> str:
-    """Require rewards between 0 and 1."""
+    """The reason to skip a batch with a reward below 0 or above 1; empty otherwise."""
     reward = inputs.batch.reward
     return "" if bool(((reward >= 0) & (reward <= 1)).all()) else "a reward is not a probability"
 
 
 def judge_every_row(batch: Batch) -> Batch:
-    """Give each row a trained token, and replace rewards by probabilities."""
+    """Give each row a trained token, and map rewards to probabilities unless they are already between 0 and 1."""
     changed: dict[str, Tensor] = {}
     if not bool(batch.live.all()):
         changed["mask"] = torch.where(batch.live.unsqueeze(1), batch.mask, batch.valid)
@@ -99,6 +99,6 @@ def self_play_loss(
     ref_logprobs: Tensor,
     probability: Tensor,
 ) -> Tensor:
-    """The loss of a batch; ``entry`` is the target's method that computes it."""
+    """The loss of a batch; ``entry`` is the audited method that computes the loss."""
     loss: Tensor = entry(trainer, logprobs, ref_logprobs, probability)[0]
     return loss

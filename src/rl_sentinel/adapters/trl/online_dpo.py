@@ -1,4 +1,4 @@
-"""TRL's online DPO: the training step on sampled pairs, from known log-probs and rewards to loss and logged metrics."""
+"""TRL's online DPO: the training step on sampled pairs. It maps known log-probs and rewards to loss and metrics."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
@@ -54,7 +54,7 @@ _NONE = Derived(lambda inputs: torch.zeros(inputs.batch.rows))
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The training step, in releases whose rewards come from functions."""
+    """The training step, in releases where functions compute the rewards."""
     path = target.locate(f"{ONLINE}.training_step")
     if not target.has(path):
         return
@@ -68,7 +68,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def make_online(kind: Callable[..., Any], **settings: Any) -> Any:  # noqa: ANN401 - a trainer
-    """A trainer built by its own constructor."""
+    """A trainer built by its constructor."""
     from datasets import Dataset  # noqa: PLC0415 - in the target's overlay
 
     args, _ = configuration_of(kind, {**settings, "max_length": 64, "gradient_accumulation_steps": TWO})
@@ -86,7 +86,7 @@ def make_online(kind: Callable[..., Any], **settings: Any) -> Any:  # noqa: ANN4
 
 
 def train_pairs(entry: Callable[..., Any], trainer: Any, micro_batches: int, sampled_pairs: Responses) -> Any:  # noqa: ANN401 - a trainer
-    """An optimizer step on micro-batches of pairs: the sum of differentiated losses, and the means of the metrics."""
+    """Run an optimizer step on micro-batches of pairs; return the sum of differentiated losses, and mean metrics."""
     policy, trainer.ref_model = trainer.policies
     trainer.accelerator = LoopAccelerator(getattr(trainer.accelerator, "own", trainer.accelerator))
     trainer.accelerator.steps = micro_batches if trainer.divides else 1
@@ -107,7 +107,7 @@ def train_pairs(entry: Callable[..., Any], trainer: Any, micro_batches: int, sam
 
 
 def parts(known: Responses, count: int) -> list[Responses]:
-    """Equal micro-batches, in the order of the rows."""
+    """Split the responses into equal micro-batches, in the order of the rows."""
     columns = {field.name: getattr(known, field.name) for field in fields(Responses)}
     size = len(known.lengths) // count
     cuts = [slice(start, start + size) for start in range(0, size * count, size)]
@@ -146,14 +146,17 @@ def _step(path: str) -> Step:
 
 
 def distinct(inputs: Inputs) -> str:
-    """Require that at most one response of a pair is EOS alone: the first token tells them apart."""
+    """The reason to skip a batch where both responses of a pair consist of EOS only; empty otherwise.
+
+    The fake model distinguishes the responses of a prompt by their first token.
+    """
     alone = inputs.batch.length < TWO
     pairs = len(alone) % TWO == 0 and bool(alone.reshape(-1, TWO).all(1).any())
     return "both responses of a pair are EOS alone" if pairs else ""
 
 
 def as_sampled_pairs(batch: Batch) -> Batch:
-    """Responses in pairs, all trained."""
+    """The batch as pairs of responses with every token trained."""
     return sampled(even_rows(batch))
 
 
@@ -175,7 +178,7 @@ def _loss(path: str) -> Boundary:
 
 
 def _metrics(path: str) -> Boundary:
-    """The logged metrics of the sampled responses."""
+    """The logged metrics of sampled responses."""
     place = Use("trained")["logs"]
     return Boundary(
         path=path,

@@ -1,4 +1,4 @@
-"""TRL's online DPO with vLLM: whether each row of a generated batch has its own prompt and completion."""
+"""TRL's online DPO with vLLM: a check that each row of a generated batch has the correct prompt and completion."""
 
 from collections.abc import Callable, Iterator
 from copy import copy
@@ -36,7 +36,7 @@ _LAYOUT = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The rows of each engine, with prompts of one length and of several."""
+    """The rows of each engine, with prompts of equal length and with prompts of different lengths."""
     path = target.locate(f"{ONLINE}._generate_vllm")
     asked = f"{path}_server"
     if not target.has(asked) or target.fails(asked):
@@ -56,7 +56,7 @@ def generated_pairs(  # noqa: PLR0913 - a method of the target, a trainer, a bat
     *,
     varied: bool,
 ) -> dict[str, list[float]]:
-    """The number of tokens of each completion, and how many columns of its row belong to another prompt or completion.
+    """The number of tokens of each completion, and how many cells of its row hold another row's prompt or completion.
 
     With ``varied``, every other prompt has one more word.
     """
@@ -87,7 +87,7 @@ def generated_pairs(  # noqa: PLR0913 - a method of the target, a trainer, a bat
 
 
 def _ready(trainer: Any, engine: str, rank: int, ranks: int, longest: int) -> Any:  # noqa: ANN401 - a trainer
-    """The trainer of a rank with an engine, which already has its weights."""
+    """The trainer of a rank. Its state says that the engine already has the current weights."""
     ready = copy(trainer)
     ready.args, ready.accelerator = copy(trainer.args), RankAccelerator(trainer.accelerator, rank, ranks)
     ready.vllm_mode, ready._last_loaded_step = engine, trainer.state.global_step  # noqa: SLF001
@@ -102,7 +102,7 @@ def ranks_of_pairs(inputs: Inputs) -> int:
 
 
 def few_pairs(inputs: Inputs) -> str:
-    """Require that each prompt has its own word."""
+    """The reason to skip a batch with more prompts than known words (each prompt needs a distinct word); else empty."""
     return "there are more prompts than words" if inputs.batch.rows > TWO * (WORDS - 1) else ""
 
 

@@ -1,4 +1,4 @@
-"""Define names of packages that are not installed, which some releases of TRL read in annotations at import."""
+"""Define names of packages that are not installed. Some TRL releases read these names in annotations at import."""
 
 import builtins
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ NAMES = ("PeftConfig", "PeftModel")
 
 @contextmanager
 def defined_names() -> Iterator[None]:
-    """Define an empty class for each name while TRL is imported; a module that imports the name itself has its own."""
+    """Define an empty class for each name while TRL is imported. Modules that import the real class are unaffected."""
     added = [name for name in NAMES if not hasattr(builtins, name)]
     for name in added:
         setattr(builtins, name, type(name, (), {}))

@@ -42,7 +42,7 @@ fsspec==2025.10.0
 
 _BEFORE_1_0 = _WITH_TRANSFORMERS_4 + "transformers==4.57.6 tokenizers==0.22.2"
 
-#: For releases that take no layers from it, which need a GPU, at import.
+#: For releases that do not import Liger's layers, which need a GPU.
 _LIGER = " liger-kernel==0.8.5"
 
 #: First release of a range -> its pins, newest first. How ``Trainer.training_step`` scales a loss under accumulation
@@ -66,13 +66,13 @@ truststore==0.10.5
 
 
 def light(version: str) -> str:
-    """Requirements for pip, each an exact pin; a tree without a version counts as the newest release."""
+    """Requirements for pip, as exact pins; a ``version`` without numbers counts as the newest release."""
     numbers = [int(n) for n in re.findall(r"\d+", version)[:2]] or [1, 0]
     return COMMON + next(pins for first, pins in LIGHT.items() if numbers >= [int(n) for n in first.split(".")])
 
 
 def installation(version: str) -> Installation:
-    """The installation for a script: TRL with its requirements, and the pins of the libraries that it calls."""
+    """The installation for a reproduction script: TRL with its requirements, and pins of libraries that TRL calls."""
     release, note = requirement("trl", version)
     pins = " ".join(
         line

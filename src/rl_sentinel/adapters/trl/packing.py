@@ -1,4 +1,4 @@
-"""TRL's sequence packing, and its collator that trains on replies only."""
+"""TRL's sequence packing, and its collator that trains only on replies."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -47,7 +47,7 @@ TURNS: Mapping[str, Settings] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Each packing strategy; the collator on conversations of one turn and of several."""
+    """Each packing strategy, and the collator on conversations of one turn and of several turns."""
     if target.has(PACK) and not target.fails(PACK):
         for name in STRATEGIES:
             if f'"{name}"' in _module_source(target, PACK):
@@ -88,7 +88,7 @@ def _packing(strategy: str) -> Boundary:
 
 
 def uses_in_packs(pack: Callable[..., Any], lengths: Tensor, strategy: str) -> list[float]:
-    """The fraction of each sequence's tokens with a correct label in the packs; 0 if tokens are reordered."""
+    """For each sequence, the fraction of its tokens with a correct label in the packs; 0 if tokens are reordered."""
     from datasets import Dataset  # noqa: PLC0415 - in the target's overlay
 
     counts = lengths.sum(1).tolist()
@@ -132,7 +132,7 @@ def _collator(name: str, settings: Settings) -> Boundary:
 
 
 def conversation(row: int, length: int, *, several: bool) -> tuple[list[int], list[bool]]:
-    """The tokens of a conversation, and whether each belongs to a reply; with ``several``, odd rows have two turns."""
+    """The tokens of a conversation, and whether each is part of a reply. With ``several``, odd rows have two turns."""
     reply = [4 + n % 20 for n in range(length)]
     turns = [([3, 3], reply)] + ([([4], [5, 3])] if several and row % 2 else [])
     ids, trains = list[int](), list[bool]()
@@ -145,7 +145,7 @@ def conversation(row: int, length: int, *, several: bool) -> tuple[list[int], li
 def reply_mask_differences(
     make: Callable[..., Any], lengths: Tensor, *, several: bool, start: bool
 ) -> dict[str, list[float]]:
-    """The number of trained tokens of each row, and the number of tokens whose label is wrong."""
+    """The number of trained tokens of each row, and the number of tokens with a wrong label."""
     counts = lengths.sum(1).tolist()
     rows = [conversation(row, count, several=several) for row, count in enumerate(counts)]
     if start:  # two turns each: a conversation without any known question is not trained, with a warning

@@ -1,4 +1,4 @@
-"""TRL's pair losses with a mean over tokens, under gradient accumulation."""
+"""TRL's pair losses that contain a mean over tokens, under gradient accumulation."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -24,7 +24,7 @@ from rl_sentinel.adapters.trl.preferences import (
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary, Unbound
 
-#: Each trainer's places in the releases, and the families whose loss has a mean over the tokens of a micro-batch.
+#: Paths of each trainer by release, and the families whose loss has a mean over the tokens of a micro-batch.
 TRAINERS: tuple[tuple[tuple[str, ...], Mapping[str, Family]], ...] = (
     ((DPO,), {"rpo": DPO_FAMILIES["rpo"]}),
     ((CPO, CPO_EXPERIMENTAL), {"default": CPO_FAMILIES["default"]}),
@@ -33,7 +33,7 @@ TRAINERS: tuple[tuple[tuple[str, ...], Mapping[str, Family]], ...] = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The optimizer step of each trainer; the module of its loss reports a trainer that cannot be built."""
+    """The optimizer step of each trainer. A trainer that cannot be built is reported by the module of its loss."""
     for places, families in TRAINERS:
         for found in families_of(target, trainer_path(target, *places), families):
             if not isinstance(found, Unbound):
@@ -56,7 +56,7 @@ def _accumulated(made: Boundary, name: str) -> Boundary:
 
 
 def pairs_of_one_length(batch: Batch) -> Batch:
-    """Pairs whose responses fill the width and train every token."""
+    """Pairs of responses that fill the width, with every token trained."""
     pairs = as_pairs(batch)
     if bool(pairs.mask.all()):
         return pairs

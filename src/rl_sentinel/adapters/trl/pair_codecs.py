@@ -1,4 +1,4 @@
-"""Codecs for preference pairs: features for a collator, and the log-probs of their tokens."""
+"""Codecs for preference pairs: features for a collator, and log-probs of the response tokens."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,11 +24,11 @@ Cut = Literal["", "keep_start", "keep_end"]
 
 
 class NoPadding(Padded):
-    """``[B, T]`` without extra padding from the layout: a collator pads to the longest sequence."""
+    """A tensor ``[B, T]`` without extra padding from the layout: a collator pads only to the longest sequence."""
 
     @property
     def axes(self) -> frozenset[Any]:
-        """No fields: the layout adds no padding."""
+        """An empty set: the layout adds no padding."""
         return frozenset()
 
 
@@ -39,7 +39,7 @@ def trained_only(column: Tensor, batch: Batch) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs(OneColumn):
-    """The model's log-probs ``[B, T]``; with ``leaf``, a leaf tensor that the target itself differentiates."""
+    """The model's log-probs ``[B, T]``; with ``leaf``, a leaf tensor that the audited code differentiates."""
 
     name: str
     leaf: bool = True
@@ -70,9 +70,9 @@ class TokenLogprobs(OneColumn):
 class PairFeatures(Codec):
     """One dict per pair with the token ids of prompt, chosen and rejected completion, as in the tokenized data set.
 
-    A completion is the trained tokens of a row, since preference data sets have no mask. Prompts have 1 to
-    ``prompts`` tokens. With ``whole``, prompt and completion form one sequence, with labels. With ``cut``,
-    sequences exceed :func:`longest` by tokens that the trainer truncates.
+    A completion consists of the trained tokens of a row, because preference data sets have no mask. Prompts have 1 to
+    ``prompts`` tokens. With ``whole``, prompt and completion form one sequence, with labels. With ``cut``, some
+    sequences are longer than :func:`longest`, and the trainer truncates them.
     """
 
     whole: bool = False
@@ -86,7 +86,7 @@ class PairFeatures(Codec):
         return frozenset({"mask"})
 
     def put(self, inputs: Inputs) -> list[dict[str, Any]]:
-        """The features."""
+        """One dict of token ids per pair of rows."""
         rows = self.rows(inputs)
         pairs = zip(rows[::2], rows[1::2], strict=True)
         return [self.feature(number, *pair, longest(inputs)) for number, pair in enumerate(pairs)]
@@ -100,7 +100,7 @@ class PairFeatures(Codec):
         ]
 
     def feature(self, number: int, chosen: list[int], rejected: list[int], most: int) -> dict[str, Any]:
-        """The tokens of one pair."""
+        """The token ids of one pair."""
         room = most - max(len(chosen), len(rejected))
         prompt = [PROMPT] * (room if self.cut else SHORTEST + number % self.prompts)
         sides = {"chosen": chosen, "rejected": rejected}
@@ -151,25 +151,28 @@ class TripleFeatures(PairFeatures):
     """:class:`PairFeatures` with a third response, which equals the preferred one."""
 
     def feature(self, number: int, chosen: list[int], rejected: list[int], most: int) -> dict[str, Any]:
-        """The tokens of one pair and of the third response."""
+        """The token ids of one pair and of the third response."""
         pair = PairFeatures.feature(self, number, chosen, rejected, most)
         return pair | {"reference_ids": list(pair[self.names[1]])}
 
 
 def longest(inputs: Inputs) -> int:
-    """The length of the longest response with a prompt of one token."""
+    """The length of the longest sequence, if the prompt has one token."""
     return int(inputs.mini_batch.mask.sum(1).max()) + 1
 
 
 def tokens_have_probabilities(inputs: Inputs) -> str:
-    """Require log-probs of policy and reference below 0: :class:`Backbone` gives the rest to another token."""
+    """The reason to skip a batch with a log-prob of 0 in policy or reference; empty otherwise.
+
+    :class:`Backbone` gives the remaining probability to another token.
+    """
     batch = inputs.batch
     certain = (batch.logprob > LARGEST) | (batch.ref_logprob > LARGEST)
     return "the probability of a token is not below 1" if bool((certain & batch.mask).any()) else ""
 
 
 def as_pairs(batch: Batch) -> Batch:
-    """Make the rows pairs: an even number, each with a trained token, and log-probs below 0."""
+    """The batch as pairs: an even number of rows, each with a trained token, and all log-probs below 0."""
     return trains_with_probability(even_rows(batch))
 
 

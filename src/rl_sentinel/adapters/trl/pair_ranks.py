@@ -53,7 +53,7 @@ LOGGED = (
     "logps/rejected",
 )
 
-#: Each trainer's places in the releases, the settings under which it is asked, and whether its rows are pairs.
+#: Paths of each trainer by release, the settings under which it is called, and whether its rows are pairs.
 TRAINERS: tuple[tuple[tuple[str, ...], Family, bool], ...] = (
     ((DPO,), DPO_FAMILIES["default"], True),
     ((CPO, CPO_EXPERIMENTAL), CPO_FAMILIES["default"], True),
@@ -72,7 +72,7 @@ _PRODUCER = "accelerate, BatchSamplerShard: the processes take different batches
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Metrics of each trainer over ranks; the module of its loss reports a trainer that cannot be built."""
+    """The metrics of each trainer over ranks. A trainer that cannot be built is reported by the module of its loss."""
     for places, family, paired in TRAINERS:
         for found in families_of(target, trainer_path(target, *places), {"default": family}):
             if not isinstance(found, Unbound):
@@ -85,25 +85,24 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def rows_are_pairs_of_ranks(inputs: Inputs) -> str:
-    """Require that the rows of each rank are pairs of responses."""
+    """The reason to skip a batch whose rows do not divide into pairs on each rank; empty otherwise."""
     rows, ranks = inputs.mini_batch.rows, inputs.layout.ranks
     return "" if rows and rows % (2 * ranks) == 0 else "the rows do not divide into pairs for each rank"
 
 
 def _names(release: Release, *, paired: bool) -> list[str]:
-    """The names that this release logs."""
     return [n for n in LOGGED if f'{n}"' in release.source or (not paired and f'"{n}_sum"' in release.source)]
 
 
 def _features(release: Release, *, paired: bool) -> PairFeatures:
-    """The data set's rows: pairs, or single responses with labels in turn."""
+    """The rows of the data set: pairs, or single responses with alternating labels."""
     if paired:
         return PairFeatures(whole=release.whole, names=release.names)
     return LabeledFeatures(whole='"completion_labels"' in release.source)
 
 
 def _log_probs(release: Release) -> dict[str, Codec]:
-    """The log-probs of all rows from the model and, if the trainer has one, from the reference."""
+    """The log-probs of all rows under the model and, if the trainer has one, under the reference model."""
     columns = {"logprobs": "logprob", **({"ref_logprobs": "ref_logprob"} if release.reference else {})}
     return {name: TokenLogprobs(column, leaf=False) for name, column in columns.items()}
 
@@ -172,9 +171,9 @@ def ready_on_rank(trainer: Any, rank: int, ranks: int, features: list[dict[str, 
 def logs_of_ranks(
     entry: Callable[..., Any], learners: list[Any], logprobs: Tensor, ref_logprobs: Tensor | None = None
 ) -> Mapping[str, Any]:
-    """The metrics that rank 0 logs, after each rank has taken a step on its own features.
+    """The metrics that rank 0 logs after each rank has taken a training step on its features.
 
-    ``entry`` is the method of the target that the step enters; the log-probs ``[B, T]`` have the rows of all ranks.
+    ``entry`` is the audited method, which the step calls; the log-probs ``[B, T]`` contain the rows of all ranks.
     """
     size = len(logprobs) // len(learners)
 
@@ -196,9 +195,9 @@ def logs_of_micro_batches(
     logprobs: Tensor,
     ref_logprobs: Tensor | None = None,
 ) -> Mapping[str, Any]:
-    """The metrics that are logged after an optimizer step over these responses, cut into equal micro-batches.
+    """The metrics that are logged after an optimizer step over these responses, split into equal micro-batches.
 
-    ``entry`` is the method of the target that the step enters; the log-probs ``[B, T]`` have the rows of all responses.
+    ``entry`` is the audited method, which the step calls; the log-probs ``[B, T]`` contain the rows of all responses.
     """
     learner.accelerator = RankAccelerator(learner.accelerator, 0, 1)
     size = len(features) // learner.args.gradient_accumulation_steps

@@ -1,4 +1,4 @@
-"""PPO in TRL before 0.12: forward passes, and the KL that a step logs; boundaries of the other PPO modules."""
+"""PPO in TRL before 0.12: the forward pass, the KL that a step logs, and the boundaries of the other PPO modules."""
 
 import importlib
 import inspect
@@ -49,7 +49,7 @@ _REPORTED = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Forward pass, rollouts and losses, and the KL that a step reports."""
+    """The forward pass, the rollouts, the losses, and the KL that a step reports."""
     path = f"{PPO}.batched_forward_pass"
     if not target.has(path):
         return
@@ -70,7 +70,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def restore_former_names() -> None:
-    """Add names to transformers that old releases import and that no boundary calls."""
+    """Add to transformers the names that old TRL releases import; no boundary calls these functions."""
     try:
         transformers = importlib.import_module("transformers")
     except ImportError:
@@ -122,7 +122,7 @@ def _forward(path: str, name: str, *, masked: bool) -> Boundary:
 
 
 def valid_responses(batch: Batch) -> Batch:
-    """Give responses at least one token, and log-probs below 0."""
+    """The batch with at least one token per response, and with log-probs below 0."""
     return trains_with_probability(with_columns(batch, length=batch.length.clamp(min=1)), rows=False)
 
 
@@ -135,7 +135,7 @@ def forward_pass(  # noqa: PLR0913 - a method and a class of the target, and a s
     size: int,
     response_masks: list[Tensor] | None = None,
 ) -> dict[str, Tensor]:
-    """Log-probs, values and mask of the responses from the trainer's forward pass, ``[B, T]`` each."""
+    """Log-probs, values and mask of the responses, each ``[B, T]``, from the trainer's forward pass."""
     rows, width = logprobs.shape
     counts = lengths.sum(1).tolist()
     ids = token_ids(rows, width)
@@ -160,7 +160,7 @@ def forward_pass(  # noqa: PLR0913 - a method and a class of the target, and a s
 
 
 def collating_forward_pass(entry: Callable[[], Any], trainer: Any, model: Any, width: int) -> dict[str, Tensor]:  # noqa: ANN401 - a trainer, a model
-    """The forward pass in releases whose trainer collates rows itself and returns lists of rows."""
+    """The forward pass in releases whose trainer collates rows and returns lists of rows."""
     rows = len(model.backbone.logprobs)
     trainer.__dict__ |= {"model": model, "ref_model": model, "data_collator": pad_right}
     trainer.config.batch_size, trainer.config.forward_batch_size = rows, trainer.config.mini_batch_size
@@ -174,19 +174,19 @@ def collating_forward_pass(entry: Callable[[], Any], trainer: Any, model: Any, w
 
 
 def pad_right(rows: list[Tensor]) -> dict[str, Tensor]:
-    """A double of the data collator: right-padded token ids."""
+    """Right-padded token ids, in place of the data collator."""
     return {"input_ids": pad_sequence(rows, batch_first=True)}
 
 
 def _responses(tensor: Tensor, counts: list[int], width: int) -> Tensor:
-    """Each response at the start of its row; a missing row is NaN."""
+    """Each response at the start of its row; a missing row contains NaN."""
     rows = [pad(row[len(row) - n :], (0, width - n)) for row, n in zip(tensor, counts, strict=False)]
     missing = [tensor.new_full((width,), torch.nan)] * (len(counts) - len(rows))
     return torch.stack([*rows, *missing])
 
 
 def as_refusal(error: Exception, _arguments: Mapping[str, Any]) -> Exception:
-    """Treat an error about shapes as a refusal of the batch: the run stops instead of training on wrong data."""
+    """Treat an error about tensor sizes as a refusal of the batch: TRL stops instead of training on wrong data."""
     return Refused(str(error)) if isinstance(error, RuntimeError) and "size" in str(error) else error
 
 
@@ -236,13 +236,13 @@ def _reported_kl(target: Target, penalty: str) -> Boundary:
 
 
 def make_ppo(kind: Any, kl_penalty: str) -> Any:  # noqa: ANN401 - a class of the target
-    """A bare trainer with the attributes that rewards and statistics read."""
+    """A bare trainer with the attributes that the computation of rewards and statistics reads."""
     config = SimpleNamespace(kl_penalty=kl_penalty, use_score_scaling=False, score_clip=None)
     return bare_instance(kind, config=config, kl_ctl=SimpleNamespace(value=0.25))
 
 
 def record_stats(entry: Callable[..., Any], trainer: Any, scores: Tensor, **data: Any) -> dict[str, Any]:  # noqa: ANN401 - a trainer, its data
-    """The statistics of a step; some releases take the scores as a list, other releases as one tensor."""
+    """The statistics of a step. Some releases expect the scores as a list, others as one tensor."""
     tokens = [torch.zeros(2) for _ in scores]
     train = {"val/error": torch.zeros(1), "returns/var": torch.ones(1)}
     stacked = "torch.stack(data" in source_of(entry)

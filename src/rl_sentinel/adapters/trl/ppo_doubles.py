@@ -1,4 +1,4 @@
-"""Doubles for a PPO step in TRL before 0.12: an updated model, accelerate, the collator."""
+"""Fakes for a PPO step in TRL before 0.12: a model that is updated, accelerate, and the collator."""
 
 import importlib
 from collections.abc import Iterator
@@ -13,10 +13,10 @@ from rl_sentinel.adapters.trl.token_model import ValueModel
 
 
 class UpdatedModel:
-    """A double of the policy: passes without a gradient come before its update, passes with a gradient after it."""
+    """A fake policy: forward passes without gradient use the model before the update; others use the updated model."""
 
     def __init__(self, before: ValueModel, after: ValueModel) -> None:
-        """Take the model before and after the update."""
+        """Store the model before the update and the model after it."""
         self.before, self.after = before, after
 
     def __call__(self, **inputs: Tensor) -> tuple[Tensor, None, Tensor]:
@@ -30,7 +30,7 @@ class UpdatedModel:
 
 
 class Accumulation:
-    """A double of accelerate's accelerator and optimizer.
+    """A fake for accelerate's accelerator and optimizer.
 
     Losses are divided by the number of micro-batches. ``step`` applies the gradients of all losses since ``zero_grad``
     cleared them; both methods do nothing after a micro-batch that is not the last one.
@@ -41,7 +41,7 @@ class Accumulation:
     device = torch.device("cpu")
 
     def __init__(self, micro_batches: int) -> None:
-        """Accumulate over ``micro_batches``."""
+        """Store the number of micro-batches over which gradients are accumulated."""
         self.micro_batches, self.count, self.sync_gradients = micro_batches, 0, True
         self.pending: list[Tensor] = []
         self.applied: list[Tensor] = []
@@ -55,7 +55,7 @@ class Accumulation:
         yield
 
     def backward(self, loss: Tensor) -> None:
-        """Add the gradients of a loss."""
+        """Add the gradients of a loss to those that ``step`` will apply."""
         self.pending.append(loss / self.micro_batches)
 
     def step(self) -> None:
@@ -73,7 +73,7 @@ class Accumulation:
 
 
 def collate(rows: list[dict[str, Tensor]]) -> Any:  # noqa: ANN401 - of transformers
-    """Rows with padding at the left, as transformers' collator returns them."""
+    """Rows with padding at the left, in the format of transformers' collator."""
     longest = max(len(row["input_ids"]) for row in rows)
     columns = {n: torch.stack([pad(row[n], (longest - len(row[n]), 0)) for row in rows]) for n in rows[0]}
     return importlib.import_module("transformers").BatchEncoding(columns)

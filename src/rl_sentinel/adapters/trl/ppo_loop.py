@@ -54,7 +54,7 @@ _SAMPLED = (no_empty_response, trains_as_sampled)
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The boundaries of one step of the loop, in releases that have it."""
+    """The boundaries of one step of the loop, in releases with this loop."""
     places = (target.locate(f"{path}.train").rpartition(".")[0] for path in TRAINERS if target.has(f"{path}.train"))
     known = (forwards_to(target, place) for place in places)
     trainer = next((path for path in known if "kl_coef" in fields_of(target, path)), "")
@@ -101,7 +101,7 @@ def _kls(path: str, fields: Mapping[str, Any]) -> Iterator[Boundary]:
 
 
 def _shaped(path: str, estimator: str) -> Boundary:
-    """The reward per token: the outcome at the last one, minus the weighted KL."""
+    """The reward per token: minus the weighted KL, plus the outcome at the last token."""
     settings: Settings = {"kl_coef": 0.25}
     step = loop_step(path, settings, {**COMPARED, "scores": SCORES})
     return Boundary(
@@ -118,7 +118,7 @@ def _shaped(path: str, estimator: str) -> Boundary:
 
 
 def without_token_rewards(batch: Batch) -> Batch:
-    """The batch without rewards per token: the reward model gives one for each response."""
+    """The batch with rewards per token set to 0, because the reward model returns one reward per response."""
     none = torch.zeros_like(batch.token_reward)
     return with_columns(batch, token_reward=none) if bool(batch.token_reward.any()) else batch
 
@@ -142,7 +142,10 @@ def _advantages(path: str, name: str, settings: Settings, step: Step | None = No
 
 
 def _discounted(path: str) -> Boundary:
-    """With a discount, if responses fill the width: after a shorter response the loop discounts once more."""
+    """The advantages with a discount, for responses that fill the width.
+
+    After a shorter response, the loop discounts one more time.
+    """
     boundary = _advantages(path, "discounted", {"gamma": 0.9, "lam": 0.8})
     return replace(
         boundary,

@@ -59,7 +59,7 @@ VALUE_LOGGED: Mapping[str, Output] = {
 
 
 def boundaries(target: Target, trainer: str) -> Iterator[Boundary | Unbound]:
-    """The advantages and the losses, in releases that take a mask."""
+    """The advantages and the losses, in releases whose methods have a mask parameter."""
     path = f"{trainer}.compute_advantages"
     if target.has(path) and "mask" in inspect.signature(target.find(path)).parameters:
         yield from bindable(target, _advantages(path, trainer))
@@ -110,7 +110,7 @@ def _advantages(path: str, trainer: str) -> Boundary:
 
 
 def several_tokens(inputs: Any) -> str:  # noqa: ANN401 - the inputs of a call
-    """Require more than one token, as TRL does."""
+    """The reason to skip a mini-batch with fewer than two trained tokens (TRL rejects it); empty otherwise."""
     return "" if int(inputs.mini_batch.mask.sum()) > 1 else "the variance of one token is undefined, and TRL rejects it"
 
 

@@ -42,7 +42,7 @@ LOGGED = {
 
 
 def boundaries(target: Target, trainer: str) -> Iterator[Boundary | Unbound]:
-    """Generation by a decoder and by an encoder-decoder; the rewards that a step logs."""
+    """Generation by a decoder and by an encoder-decoder, and the rewards that a step logs."""
     path = f"{trainer}._generate_batched"
     if target.has(path):
         for name, is_encoder_decoder in {"decoder": False, "encoder and decoder": True}.items():
@@ -78,14 +78,14 @@ def _generated(path: str, trainer: str, name: str, *, is_encoder_decoder: bool) 
 
 
 class Sampler:
-    """A double of a model with known responses, in order; an encoder-decoder starts them with a padding token."""
+    """A fake model that returns known responses in order. An encoder-decoder starts a response with a padding token."""
 
     def __init__(self, responses: list[Tensor], *, is_encoder_decoder: bool) -> None:
         """Store the responses."""
         self.responses, self.is_encoder_decoder = iter(responses), is_encoder_decoder
 
     def generate(self, input_ids: Tensor, **_options: object) -> Tensor:
-        """The responses of these rows, right-padded, after their prompts (or the first token of the decoder)."""
+        """The right-padded responses of these rows, each after its prompt (or after the first token of the decoder)."""
         rows = [next(self.responses) for _ in range(len(input_ids))]
         padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PADDING)
         before = torch.full((len(rows), 1), PADDING) if self.is_encoder_decoder else input_ids
@@ -100,7 +100,7 @@ def generate_in_batches(
     *,
     is_encoder_decoder: bool,
 ) -> Tensor:
-    """``[B, T]``: the tokens of the returned responses; a missing or wrong token is :data:`OTHER_TOKEN`."""
+    """Token ids ``[B, T]`` of the returned responses; a missing or wrong token is :data:`OTHER_TOKEN`."""
     rows, width = tokens.shape
     counts = lengths.sum(1).tolist()
     ids = [row[:n] for row, n in zip(token_ids(rows, width), counts, strict=True)]
@@ -156,7 +156,7 @@ def _at(name: str, output: Output) -> Output:
 
 
 def several_rows(inputs: Any) -> str:  # noqa: ANN401 - the inputs of a call
-    """Require two rows: the deviation of one reward is undefined."""
+    """The reason to skip a mini-batch with fewer than two rows (their deviation is undefined); empty otherwise."""
     return "" if inputs.mini_batch.rows > 1 else "the deviation of one reward is undefined"
 
 
@@ -166,7 +166,7 @@ def logged_rewards(
     rewards: list[Tensor],
     lengths: list[Tensor],
 ) -> dict[str, Any]:
-    """The reward metrics that rank 0 logs of the responses of all ranks."""
+    """The reward metrics that rank 0 logs for the responses of all ranks."""
     logged: list[dict[str, Any]] = []
 
     def log(rank: int) -> None:
@@ -193,9 +193,9 @@ def barrier() -> None:
 
 
 def all_reduce(tensor: Tensor, op: object = None) -> None:  # noqa: ARG001 - torch's reduction, which is a sum here
-    """Replace each rank's tensor by the sum over the ranks."""
+    """Replace the tensor of each rank with the sum over all ranks."""
     tensor.copy_(torch.stack(gather_from_ranks(tensor.clone())).sum(0))
 
 
-#: Collective of torch -> its double.
+#: Collective of torch -> its fake.
 COLLECTIVES: dict[str, Callable[..., Any]] = {"barrier": barrier, "all_reduce": all_reduce}

@@ -1,4 +1,4 @@
-"""PPO in TRL before 0.12: a whole step, from queries, responses and scores to the applied gradients."""
+"""PPO in TRL before 0.12: a whole step, from queries, responses and scores to applied gradients."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -99,12 +99,12 @@ def _step(path: str, config: str, known: Mapping[str, Codec], fixed: Settings, p
 
 
 def _flat(number: float) -> Derived:
-    """``[B, T]`` with one number at every token."""
+    """A tensor ``[B, T]`` with the same number at every token."""
     return Derived(lambda inputs: torch.full(inputs.batch.mask.shape, number))
 
 
 def _policy(path: str, config: str) -> Boundary:
-    """The policy's loss at advantages that are differences of the values."""
+    """The policy loss; the values are chosen such that the computed advantages equal the advantage column."""
     old_values = Computed(
         frozenset({"advantage"}), lambda inputs: values_for(inputs.batch), "step computes the advantages from values"
     )
@@ -124,7 +124,7 @@ def _policy(path: str, config: str) -> Boundary:
 
 
 def _value(path: str, config: str) -> Boundary:
-    """The value loss; the ratio is 1 and the advantages have mean 0, so the policy loss is 0."""
+    """The value loss. The ratio is 1 and the mean advantage is 0, so the policy loss is 0."""
     scores = Computed(frozenset({"returns"}), lambda inputs: inputs.batch.returns[:, 0], "all returns are the score")
     known = {"values": Column("value"), "old_values": Column("old_value"), "scores": scores}
     return Boundary(
@@ -141,7 +141,7 @@ def _value(path: str, config: str) -> Boundary:
 
 
 def _accumulated(path: str, config: str) -> Boundary:
-    """The value loss of one optimizer step over mini-batches with equally many tokens."""
+    """The value loss of one optimizer step over mini-batches with equal numbers of tokens."""
     boundary = _value(path, config)
     (step,) = boundary.steps
     return replace(
@@ -156,7 +156,7 @@ def _accumulated(path: str, config: str) -> Boundary:
 
 
 def one_return(batch: Batch) -> Batch:
-    """Responses whose returns are all equal to their score."""
+    """A batch in which all returns of a response are equal."""
     batch = sampled(batch)
     same = batch.returns[:, :1].expand(batch.mask.shape)
     return batch if torch.equal(same, batch.returns) else with_columns(batch, returns=same.clone())
@@ -173,8 +173,8 @@ def _logged(outputs: Mapping[str, Output]) -> dict[str, Output]:
 class Rollout:
     """Responses ``[B, T]`` with log-probs of policy and reference, values, and scores ``[B]``.
 
-    The policy and its value head return ``old_logprobs`` and ``old_values`` without a gradient, ``logprobs`` and
-    ``values`` with one.
+    Without a gradient, the policy and its value head return ``old_logprobs`` and ``old_values``. With a gradient, they
+    return ``logprobs`` and ``values``.
     """
 
     lengths: Tensor
@@ -187,22 +187,22 @@ class Rollout:
 
 
 class Configured:
-    """A configuration of the target, for any batch size."""
+    """The settings of a configuration, which can be built for any batch size."""
 
     def __init__(self, kind: Callable[..., Any], **fields: Any) -> None:  # noqa: ANN401 - of any field
-        """Take the class of the target and fields that every release has."""
+        """Store the configuration class, and the fields that every release has."""
         self.kind = kind
         self.__dict__ |= fields
 
     def build(self, **sizes: int) -> Any:  # noqa: ANN401 - a configuration
-        """The configuration, with the fields that the release has."""
+        """The configuration for these sizes, without the fields that the release lacks."""
         own = {name: value for name, value in self.__dict__.items() if name != "kind"}
         known = inspect.signature(self.kind).parameters
         return self.kind(**{n: value for n, value in {**CONFIGURED, **own, **sizes}.items() if n in known})
 
 
 def run_step(entry: Callable[..., Any], trainer: Any, config: Configured, rollout: Rollout, parts: int) -> Any:  # noqa: ANN401 - of the target
-    """The sum of the losses whose gradients one step applies, and its statistics."""
+    """Run one step; return the sum of the losses whose gradients are applied, and the statistics of the step."""
     rows, width = rollout.lengths.shape
     accelerator = Accumulation(parts)
     policy = UpdatedModel(

@@ -69,7 +69,7 @@ VALUE_LOGGED: Mapping[str, Output] = {
 
 
 def policy(path: str) -> Boundary:
-    """The policy's loss at advantages that the loop computes: values are chosen so that these are the column."""
+    """The policy loss. The values are chosen such that the advantages of the loop equal the advantage column."""
     settings: Settings = {"clip_low": 0.2, "clip_high": 0.2}
     fixed: Settings = {"gamma": 1.0, "lam": 0.0, "kl_coef": 0.0, "vf_coef": 0.0}
     values = tokens_of(frozenset({"advantage"}), values_for, "the loop computes the advantages from values")
@@ -89,7 +89,7 @@ def policy(path: str) -> Boundary:
 
 
 def mini_batches(path: str) -> Boundary:
-    """The metrics of an update in two mini-batches, of responses that fill the width: means over both."""
+    """The metrics of an update with two mini-batches, as means over both. All responses fill the width."""
     boundary = policy(path)
     (step,) = boundary.steps
     arguments = {**step.arguments, "micro_batches": Constant(1), "mini_batches": Constant(MINI_BATCHES)}
@@ -108,12 +108,12 @@ def mini_batches(path: str) -> Boundary:
 
 
 def in_mini_batches(inputs: Inputs) -> str:
-    """Require mini-batches of equal size."""
+    """The reason to skip a batch whose rows do not divide into equal mini-batches; empty otherwise."""
     return "" if inputs.batch.rows % MINI_BATCHES == 0 else "the rows do not divide into equal mini-batches"
 
 
 def values_for(batch: Batch) -> Tensor:
-    """Values whose one-step differences are the advantages, without a reward."""
+    """Values whose one-step differences equal the advantages if all rewards are 0."""
     advantage = torch.where(batch.mask, batch.advantage, 0.0).double()
     return -advantage.flip(1).cumsum(1).flip(1).to(batch.advantage.dtype)
 
@@ -124,9 +124,9 @@ def _spread(batch: Batch) -> tuple[Tensor, Tensor]:
 
 
 def whitened(batch: Batch) -> Batch:
-    """The batch with advantages of mean 0 and deviation 1 over its tokens, none of them 0; unchanged if already so.
+    """The batch with advantages of mean 0 and deviation 1 over its tokens, none of them near 0.
 
-    Advantages that are all equal are unchanged.
+    The batch is returned unchanged if it already fits, or if all its advantages are equal.
     """
     if int(batch.mask.sum()) < 2 or float(_spread(batch)[1]) < ALIKE or (is_white_batch(batch) and not _near_0(batch)):
         return batch
@@ -149,14 +149,17 @@ def _near_0(batch: Batch) -> bool:
 
 
 def is_white(inputs: Inputs) -> str:
-    """Require advantages as the loop whitens them; where one is 0, rounding would decide its sign."""
+    """The reason to skip a mini-batch whose advantages whitening would change, or where one is 0; empty otherwise.
+
+    Rounding would decide the sign of an advantage of 0.
+    """
     if _near_0(inputs.mini_batch):
         return "an advantage is 0, whose sign whitening may change"
     return "" if is_white_batch(inputs.mini_batch) else "the loop whitens advantages, and these are not white"
 
 
 def value(path: str) -> Boundary:
-    """The value loss; the last position of a response that is shorter than the width is the state after its end."""
+    """The value loss. In responses shorter than the width, the last position is the state after the response."""
     settings: Settings = {"value_clip": 0.5}
     mask = Computed(frozenset({"mask"}), _without_final_state, "the loop stores a state that has no token")
     scores = Computed(frozenset({"returns"}), lambda inputs: inputs.batch.returns[:, 0], "all returns are the score")
@@ -191,7 +194,7 @@ def _without_final_state(inputs: Inputs) -> Tensor:
 
 
 def with_one_return(batch: Batch) -> Batch:
-    """Responses whose returns are all equal to their score, of two positions or more."""
+    """A batch in which all returns of a response are equal, and responses have at least two positions."""
     batch = sampled(batch)
     if bool((batch.length < min(2, batch.width)).any()):
         length = batch.length.clamp(min=min(2, batch.width))
@@ -201,14 +204,17 @@ def with_one_return(batch: Batch) -> Batch:
 
 
 def returns_are_scores(inputs: Inputs) -> str:
-    """Require one return per response: without a discount, all returns are the score."""
+    """The reason to skip a mini-batch with different returns in a response (all equal the score); empty otherwise."""
     batch = inputs.mini_batch
     same = (batch.returns == batch.returns[:, :1]) | ~batch.mask
     return "" if bool(same.all()) else "the returns of a response differ, but without a discount all are its score"
 
 
 def has_final_states(inputs: Inputs) -> str:
-    """Require a token before the final state, and advantages that can be whitened."""
+    """The reason to skip a mini-batch with a response that is too short, or with equal advantages; empty otherwise.
+
+    A response needs a token before its final state. Equal advantages cannot be whitened.
+    """
     batch = inputs.mini_batch
     if bool((batch.length < min(2, batch.width)).any()):
         return "a response has no token before its final state"

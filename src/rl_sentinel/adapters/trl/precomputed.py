@@ -1,4 +1,4 @@
-"""TRL's DPO and KTO with precomputed reference log-probs: a training step on rows that have them as columns."""
+"""TRL's DPO and KTO with precomputed reference log-probs: a training step on rows that contain them as columns."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -80,9 +80,9 @@ def learn_from_columns(  # noqa: PLR0913 - as the step without columns, and thei
     ref_logprobs: Tensor,
     names: tuple[str, str],
 ) -> Tensor:
-    """The loss of one micro-batch whose rows have the reference log-probs in columns ``names``.
+    """The loss of one micro-batch whose rows contain the reference log-probs in columns ``names``.
 
-    The trainer's own method makes the columns with the reference, in releases whose method takes a model.
+    The trainer's method computes the columns, in releases whose method has a ``model`` parameter.
     """
     if learner.ref_model is not None:
         set_logprobs(learner.ref_model, ref_logprobs)
@@ -110,7 +110,7 @@ def _columns(
     ref_logprobs: Tensor,
     names: tuple[str, str],
 ) -> list[dict[str, float]]:
-    """The reference columns of each row: computed by the trainer if it has such a method, else summed by response."""
+    """The reference columns of each row, computed by the trainer if it has such a method, else summed per response."""
     compute = getattr(learner, COMPUTE, None)
     if compute is not None and learner.ref_model is not None and "model" in inspect.signature(compute).parameters:
         computed = compute(learner.ref_model, learner.data_collator(features))

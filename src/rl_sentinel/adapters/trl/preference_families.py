@@ -1,4 +1,4 @@
-"""TRL's preference losses by configuration (DPO, CPO, ORPO, KTO): settings, and claims from the documentation."""
+"""TRL's preference losses (DPO, CPO, ORPO, KTO): settings, and claims from the documentation."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -36,8 +36,8 @@ class Family:
     Attributes:
         described: settings that only formulas read.
         sorts: whether the loss depends on the composition of a micro-batch.
-        rewards: whether its logged rewards are the implicit rewards of the policy.
-        truncated: whether it is also bound under truncation.
+        rewards: whether the logged rewards are the implicit rewards of the policy.
+        truncated: whether the loss is also bound with truncated sequences.
         prompts: number of tokens of the longest prompt.
         needs: text that the source of a release must contain.
         lacks: text that the source of a release must not contain.
@@ -54,21 +54,21 @@ class Family:
     lacks: str = ""
 
     def fits(self, known: Mapping[str, Any], source: str) -> bool:
-        """Whether a release has the settings and the loss."""
+        """Whether a release supports the settings and the loss type."""
         fields = {FIELDS.get(n, n) for n in self.settings if n not in self.described}
         kind = self.settings.get("loss_type")
         named = not kind or f'"{kind}"' in source
         return fields <= set(known) and named and self.needs in source and not (self.lacks and self.lacks in source)
 
     def place(self, config_field: Any) -> str:  # noqa: ANN401 - a field of a configuration
-        """The suffix of a field's path to its plain value: the field may be a list or an enumeration."""
+        """The suffix of a field's path that leads to a plain value; it differs for lists, enums and other fields."""
         if isinstance(config_field.default, Enum):
             return ".value"
         factory = config_field.default_factory
         return ".0" if factory is not dataclasses.MISSING and isinstance(factory(), list) else ""
 
     def logs(self, name: str, source: str) -> bool:
-        """Whether the source logs a metric of this name that is the claimed quantity."""
+        """Whether the source logs a metric of this name and the metric is the claimed quantity."""
         return self.rewards and f'{name}"' in source
 
 
@@ -201,7 +201,7 @@ ORPO_FAMILIES: Mapping[str, Family] = {
 _TPO = "tpo_config.py, TPOConfig, docstring of loss_type: {}"
 _PAIRS_ALONE: Settings = {**_BETA, "tpo_likelihood_weight": 0.0, "reference": False}
 
-#: Without the third response but in the first one, whose third response is the preferred one.
+#: Losses without the third response, except the first loss, where the third response equals the preferred one.
 TPO_FAMILIES: Mapping[str, Family] = {
     "default": Family(
         {**_BETA, "tpo_likelihood_weight": 0.5, "likelihood_weight": 0.5, "reference": False},

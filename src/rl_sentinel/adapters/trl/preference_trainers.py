@@ -31,7 +31,7 @@ DEFAULTS: Mapping[str, Any] = {
     "max_completion_length": None,
 }
 
-#: What a constructor asks of packages that one method alone calls: BCO's weights of an underlying distribution.
+#: Functions with which a constructor checks for packages that only one method needs.
 OPTIONAL_PACKAGES = ("is_sklearn_available", "is_joblib_available")
 
 PAIR = {"prompt": "w1 w2", "chosen": "w3 w4", "rejected": "w5"}
@@ -48,10 +48,10 @@ def make_pair_trainer(  # noqa: PLR0913 - what a trainer is built from
     tokenizer: Callable[[], Any] = make_tokenizer,
     **settings: Any,  # noqa: ANN401 - of its configuration
 ) -> Any:  # noqa: ANN401 - a trainer
-    """A trainer of class ``trainer``, built by its own constructor from its own configuration.
+    """A trainer of class ``trainer``, built by its constructor and its configuration class.
 
-    ``padding`` is the word that the tokenizer pads with. The model claims to use the ``attention`` implementation, if
-    it is not empty, and to return this number of ``scores``. ``tokenizer`` makes the trainer's tokenizer.
+    ``padding`` is the padding token of the tokenizer. The model reports the ``attention`` implementation, if it is not
+    empty, and returns this number of ``scores``. ``tokenizer`` builds the trainer's tokenizer.
     """
     from datasets import Dataset  # noqa: PLC0415 - in the target's overlay
 
@@ -91,7 +91,7 @@ def default_rows(trainer: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - a clas
 
 
 def without_optional_packages(trainer: Any) -> None:  # noqa: ANN401 - a class of the target
-    """Report optional packages as installed: the constructor asks for them, and no setting used here calls them."""
+    """Report optional packages as installed. The constructor asks for them, but no setting used here calls them."""
     module = importlib.import_module(trainer.__module__)
     for name in OPTIONAL_PACKAGES:
         if hasattr(module, name):
@@ -99,12 +99,12 @@ def without_optional_packages(trainer: Any) -> None:  # noqa: ANN401 - a class o
 
 
 def _available() -> bool:
-    """Whether a package is installed: yes."""
+    """Whether a package is installed; always True."""
     return True
 
 
 def configuration_of(trainer: Any, settings: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:  # noqa: ANN401 - a class of the target
-    """The configuration with these settings, and the settings that the constructor takes as arguments instead."""
+    """The configuration with these settings, and the settings that are arguments of the constructor in this release."""
     try:
         module = importlib.import_module(trainer.__module__.replace("_trainer", "_config"))
     except ModuleNotFoundError:
@@ -136,7 +136,10 @@ def start_optimizer_step(
     *,
     cuts: bool = False,
 ) -> Any:  # noqa: ANN401 - a trainer
-    """A copy of the trainer at the start of an optimizer step, with an empty log; with ``cuts``, sequences truncate."""
+    """A copy of the trainer at the start of an optimizer step, with an empty log.
+
+    With ``cuts``, sequences longer than ``max_length`` are truncated.
+    """
     ready = copy(trainer)
     ready.args = copy(trainer.args)
     ready.current_gradient_accumulation_steps = ready.args.gradient_accumulation_steps = micro_batches
@@ -160,9 +163,9 @@ def train_on_logprobs(
     logprobs: Tensor,
     ref_logprobs: Tensor | None = None,
 ) -> Tensor:
-    """The loss of one micro-batch, collated by the trainer, for which policy and reference have these log-probs.
+    """The loss of one micro-batch, collated by the trainer, for which policy and reference return these log-probs.
 
-    ``entry`` is not called here: it names the target's method that the training step calls.
+    ``entry`` is not called here: it names the audited method, which the training step calls.
     """
     set_logprobs(learner.model, logprobs)
     if ref_logprobs is not None:
@@ -171,7 +174,7 @@ def train_on_logprobs(
 
 
 def train_one_batch(entry: Callable[..., Any], learner: Any, inputs: dict[str, Any]) -> Tensor:  # noqa: ANN401 - a trainer
-    """The loss that a training step on a collated batch returns: scaled for accumulation and differentiated."""
+    """The loss that a training step on a collated batch returns, scaled for accumulation."""
     if "num_items_in_batch" in inspect.signature(entry).parameters:
         loss: Tensor = learner.training_step(learner.model, inputs, None)
         return loss
@@ -182,7 +185,7 @@ def train_one_batch(entry: Callable[..., Any], learner: Any, inputs: dict[str, A
 
 
 def batch_samples(trainer: Any, batches: list[Any]) -> tuple[list[Any], Any]:  # noqa: ANN401 - a trainer, a number of tokens
-    """The batches of an optimizer step and the number of their labels, from the trainer's own method."""
+    """The batches of an optimizer step and the number of their labels, computed by the trainer's method."""
     device = {"device": torch.device("cpu")}
     takes_device = "device" in inspect.signature(trainer.get_batch_samples).parameters
     samples, tokens = trainer.get_batch_samples(iter(batches), len(batches), **(device if takes_device else {}))
@@ -190,7 +193,7 @@ def batch_samples(trainer: Any, batches: list[Any]) -> tuple[list[Any], Any]:  #
 
 
 def make_supervised_trainer(trainer: Callable[..., Any], **settings: Any) -> Any:  # noqa: ANN401 - a trainer
-    """A supervised trainer on prompts with completions, or on plain texts in releases that only take these."""
+    """A supervised trainer on prompts with completions, or on plain texts in releases that accept only texts."""
     rows = [{"prompt": "w1 w2", "completion": "w3 w4"}, {"prompt": "w5", "completion": "w6 w7 w8"}]
     masked = "completion_mask" in inspect.getsource(importlib.import_module(trainer.__module__))
     plain = [{"text": f"{row['prompt']} {row['completion']}"} for row in rows]

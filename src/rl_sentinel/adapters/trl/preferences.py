@@ -1,4 +1,4 @@
-"""TRL's losses on preference pairs: training steps of DPO, CPO and ORPO, from the collator to the logged metrics."""
+"""TRL's losses on preference pairs: training steps of DPO, CPO and ORPO, from the collator to logged metrics."""
 
 import dataclasses
 import inspect
@@ -74,7 +74,7 @@ class Release:
         path: dotted path of the class.
         source: source text of its module.
         known: fields of its configuration, by name.
-        metrics: name of the attribute that it logs to.
+        metrics: name of the attribute that stores logged metrics.
         reference: whether it has a reference model.
         whole: whether its data set joins prompt and completion.
         configured: whether settings are fields of a configuration, rather than arguments of the constructor.
@@ -92,7 +92,7 @@ class Release:
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """DPO's step under each loss, divergence and truncation of the release; then CPO's, ORPO's and TPO's."""
+    """DPO's step under each loss, divergence and truncation of the release, and the steps of CPO, ORPO and TPO."""
     yield from _trainer_boundaries(target, DPO, DPO_FAMILIES)
     yield from _trainer_boundaries(target, trainer_path(target, CPO, CPO_EXPERIMENTAL), CPO_FAMILIES)
     yield from _trainer_boundaries(target, trainer_path(target, ORPO, ORPO_EXPERIMENTAL), ORPO_FAMILIES)
@@ -100,7 +100,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def trainer_path(target: Target, *paths: str) -> str:
-    """The first of these trainers whose constructor has a parameter ``model``: forwarding classes have none."""
+    """The first of these trainers whose constructor has a parameter ``model``. Classes that only forward have none."""
     present = [p for p in paths if target.has(p) and not target.fails(p)]
     with_model = (p for p in present if "model" in inspect.signature(target.find(p)).parameters)
     return target.locate(next(with_model, paths[0]))  # where this release has it: scripts import it from there
@@ -109,7 +109,7 @@ def trainer_path(target: Target, *paths: str) -> str:
 def families_of(
     target: Target, path: str, families: Mapping[str, Family]
 ) -> Iterator[tuple[Release, str, Family] | Unbound]:
-    """The families that the release's trainer has, or why it cannot be built; nothing if there is no such trainer."""
+    """The families that the release supports, or why the trainer cannot be built; nothing if the trainer is absent."""
     if not target.has(path):
         return
     if why := target.fails(path):
@@ -140,7 +140,7 @@ def _trainer_boundaries(target: Target, path: str, families: Mapping[str, Family
 
 
 def release_of(target: Target, path: str) -> Release | Unbound:
-    """The trainer in this release, or why it cannot be built."""
+    """Facts about the trainer in this release, or the reason why it cannot be built."""
     trainer = target.find(path)
     module = inspect.getsource(inspect.getmodule(trainer))  # type: ignore[arg-type]  # a class has a module
     known = fields_of(target, path) or arguments_of(trainer)
@@ -161,14 +161,14 @@ def release_of(target: Target, path: str) -> Release | Unbound:
 
 
 def arguments_of(trainer: Any) -> dict[str, Any]:  # noqa: ANN401 - a class of the target
-    """The optional arguments of a trainer's constructor, as fields of a configuration."""
+    """The optional arguments of a trainer's constructor, in the form of configuration fields."""
     parameters = inspect.signature(trainer).parameters.values()
     fields = ((parameter.name, dataclasses.field(default=parameter.default)) for parameter in parameters)
     return {name: field for name, field in fields if field.default is not inspect.Parameter.empty}
 
 
 def _truncates(release: Release, cut: Cut) -> bool:
-    """Whether the collator or the forward pass truncates sequences; earlier releases truncate during tokenization."""
+    """Whether the collator or the forward pass truncates sequences. Earlier releases truncate during tokenization."""
     return not release.whole and "truncation_mode" in release.known and f'"{cut}"' in release.source
 
 
@@ -192,7 +192,7 @@ def ready_trainer(release: Release, family: Family, cut: Cut = "") -> Object:
 
 
 def training_step(release: Release, name: str, family: Family, cut: Cut = "") -> Boundary:
-    """A training step of a release's trainer under a family, with or without truncated sequences."""
+    """A training step of a trainer under the settings of a family; with ``cut``, sequences are truncated."""
     entry = f"{release.path}.compute_loss"
     settings = {**family.settings, **({"truncation_mode": cut} if cut else {})}
     before = Step(call=itself, name="trainer", arguments={"0": ready_trainer(release, family, cut)})
@@ -231,7 +231,7 @@ def training_step(release: Release, name: str, family: Family, cut: Cut = "") ->
 
 
 def _metric_claims(logged: Iterable[str], family: Family, source: str) -> Claims:
-    """The claims of the logged metrics; the rewards of the supervised loss are 0 in releases that set them to 0."""
+    """The claims of the logged metrics. The supervised loss has rewards of 0 in releases that set them to 0."""
     algorithms = {n: LOGGED[n] for n in logged}
     if family.settings.get("loss_type") != "sft" or "chosen_rewards = torch.zeros_like(" not in source:
         return claims(_LOGS, output_algorithms=algorithms)

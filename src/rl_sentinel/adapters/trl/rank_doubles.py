@@ -1,4 +1,4 @@
-"""Doubles for TRL's data-parallel ranks: accelerate's collectives between threads."""
+"""Fake collectives of accelerate for TRL's data-parallel ranks, which run as threads."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -31,13 +31,13 @@ def gather_object(objects: list[Any]) -> list[Any]:
 
 
 def broadcast_object_list(objects: list[Any], from_process: int = 0) -> list[Any]:
-    """Replace the contents of each rank's list by the contents of one rank's list."""
+    """Replace the contents of each rank's list with the contents of the list of rank ``from_process``."""
     objects[:] = gather_from_ranks(objects)[from_process]
     return objects
 
 
 def all_gather_object(found: list[Any], own: Any, group: object = None) -> None:  # noqa: ANN401 - as torch's
-    """Write the objects of a group's ranks, given as a ``range``, into ``found``; without one, those of all ranks."""
+    """Write the objects of the ranks in ``group`` (a ``range``) into ``found``; without a group, those of all ranks."""
     every = gather_from_ranks(own)
     found[:] = [every[rank] for rank in group] if isinstance(group, range) else every
 
@@ -48,7 +48,7 @@ def rank_in_group(group: object = None) -> int:
 
 
 class RankAccelerator:
-    """The accelerator of a rank, with collectives between threads and a ``backward`` that records the loss."""
+    """The accelerator of a rank. Its collectives exchange data between threads, and ``backward`` records the loss."""
 
     def __init__(self, own: Any, number: int, size: int) -> None:  # noqa: ANN401 - accelerate's
         """Wrap the accelerator of a single process; ``number`` is the rank, ``size`` the number of ranks."""
@@ -63,15 +63,15 @@ class RankAccelerator:
         return getattr(self.__dict__["own"], name)
 
     def backward(self, loss: Tensor, **_options: object) -> None:
-        """Record the loss; the audit differentiates the sum, as gradients are summed."""
+        """Record the loss. The audit differentiates the sum of the recorded losses, since gradients are summed."""
         self.losses.append(loss)
 
     def gather(self, tensor: Any) -> Any:  # noqa: ANN401 - a tensor, or a container of them
-        """The concatenated tensors of all ranks."""
+        """The tensors of all ranks, concatenated."""
         return gather(tensor)
 
     def gather_for_metrics(self, data: Any, **_options: object) -> Any:  # noqa: ANN401 - tensors or objects
-        """The concatenated tensors or lists of all ranks."""
+        """The tensors or lists of all ranks, concatenated."""
         return gather_object(data) if isinstance(data, list) else gather(data)
 
     def reduce(self, tensor: Tensor, reduction: str = "mean", scale: float = 1.0) -> Tensor:
@@ -102,7 +102,7 @@ class RankAccelerator:
 
 
 def collectives(target: Target, kind: str) -> Mapping[str, Callable[..., Any]]:
-    """Doubles of the collectives that the trainer's module imports by name."""
+    """Fakes for the collectives that the trainer's module imports by name."""
     module = f"trl.trainer.{kind}_trainer"
     doubles = {"gather": gather, "gather_object": gather_object, "broadcast_object_list": broadcast_object_list}
     return {f"{module}.{name}": double for name, double in doubles.items() if hasattr(target.module(module), name)}

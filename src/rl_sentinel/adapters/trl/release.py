@@ -1,4 +1,4 @@
-"""Read facts about a TRL release from its source: configuration fields, trainer methods, where they log."""
+"""Read facts about a TRL release from its source: configuration fields, trainer methods, and logged metrics."""
 
 import dataclasses
 import inspect
@@ -14,7 +14,7 @@ NAME = "_generate_and_score_completions"
 
 
 def config_fields(target: Target, kind: str) -> frozenset[str]:
-    """The fields of the configuration of a kind of trainer."""
+    """The names of the configuration fields of a kind of trainer."""
     return frozenset(fields_of(target, TRAINERS[kind]))
 
 
@@ -27,12 +27,12 @@ def fields_of(target: Target, trainer: str) -> dict[str, dataclasses.Field[Any]]
 
 
 def method(target: Target, trainer: str, *names: str) -> str:
-    """The path of the first of these methods that the release has; if it has none, that of the first name."""
+    """The path of the first of these methods that the release has, or the path of the first name if it has none."""
     return next((f"{trainer}.{name}" for name in names if target.has(f"{trainer}.{name}")), f"{trainer}.{names[0]}")
 
 
 def forwards_to(target: Target, trainer: str) -> str:
-    """The path of a trainer, or of the class of the same name to which it only forwards."""
+    """The path of a trainer; if the trainer only forwards to a base class of the same name, the path of that class."""
     if target.fails(trainer):
         return trainer
     base = target.find(trainer).__bases__[0]
@@ -51,12 +51,12 @@ def reads_tool_mask(target: Target) -> bool:
 
 
 def scoring_path(target: Target, kind: str) -> str:
-    """The path of the trainer's method that computes advantages: in early releases, ``_prepare_inputs``."""
+    """The path of the trainer's method that computes advantages. In early releases, this is ``_prepare_inputs``."""
     return method(target, TRAINERS[kind], NAME, "_prepare_inputs")
 
 
 def log_place(target: Target, kind: str, trainer: Use, mode: str = "train") -> Use:
-    """The place of a trainer's logged metrics."""
+    """The place where a trainer stores logged metrics."""
     place = trainer.attribute("_metrics")
     return place[mode] if logs_by_mode(target, kind) else place
 

@@ -1,4 +1,4 @@
-"""TRL's parsers of replies: whether the calls of tools that a reply has reach the tools, by chat template."""
+"""TRL's parsers of replies, for each chat template: a check that the tool calls in a reply reach the tools."""
 
 import inspect
 import json
@@ -40,7 +40,7 @@ _SAYS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The parser with each known template, in releases whose formats the installed transformers reads."""
+    """The parser with each known template, in releases whose response format the installed transformers supports."""
     if not target.has(PATH) or target.fails(PATH) or not target.has(ADDS):
         return
     module = target.module(MODULE)
@@ -59,9 +59,9 @@ def parsed_calls(
     names: list[str],
     kind: str,
 ) -> dict[str, list[list[int]]]:
-    """Per template and row, the tokens that reach a tool as the argument of one call each; -1 where one does not.
+    """Per template and row, the tokens that reach the tool, one per call; -1 where a call does not reach the tool.
 
-    All calls are in one reply. A reply that the template does not write as a whole counts as parsed.
+    All calls of a row are in one reply. If a template cannot write all calls of the reply, they count as parsed.
     """
     type_, argument = KINDS[kind]
     schema = {"type": "object", "properties": {"place": {"type": type_, "description": "a place"}}}
@@ -89,7 +89,7 @@ def _calls(
     tools: list[dict[str, Any]],
     expected: list[object],
 ) -> list[object] | None:
-    """The arguments of the calls that are parsed from a reply; None if the template does not write them all."""
+    """The arguments of the calls that are parsed from a reply; None if the template does not write all of them."""
     calls = [{"type": "function", "function": {"name": "look", "arguments": {"place": one}}} for one in expected]
     asked: list[dict[str, Any]] = [{"role": "user", "content": "a question"}]
     talk = [*asked, {"role": "assistant", "content": "", "tool_calls": calls}]
@@ -107,7 +107,7 @@ def _calls(
 
 
 def _argument(call: dict[str, Any]) -> object:
-    """The argument of a call, whose arguments may still be a JSON text."""
+    """The argument of a call; the call may contain its arguments as JSON text."""
     arguments = call["function"]["arguments"]
     return dict(json.loads(arguments) if isinstance(arguments, str) else arguments).get("place")
 

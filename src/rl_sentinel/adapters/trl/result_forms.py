@@ -1,4 +1,4 @@
-"""Read logged metrics: the mean of the appended values, as TRL's ``log`` computes it."""
+"""Read logged metrics as TRL's ``log`` does: as the mean of the appended values."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,5 +19,5 @@ class Logged(Number):
         return torch.tensor(sum(value) / len(value) if value else torch.nan)
 
     def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
-        """The mean, as an expression."""
+        """The mean, as a Python expression."""
         return f"torch.tensor({expression}).mean()"

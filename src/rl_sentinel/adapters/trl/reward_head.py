@@ -1,4 +1,4 @@
-"""The head of TRL's reward model: if the model is given by name, its weights are new, and the seed must decide them."""
+"""The new head that TRL's reward trainer adds to a model given by name: the seed must determine its weights."""
 
 import tempfile
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ _SEED = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The head, in releases whose constructor loads the model; :mod:`reward_model` reports one that fails."""
+    """The head, in releases whose constructor loads the model. :mod:`reward_model` reports a trainer that fails."""
     if not target.has(REWARD) or target.fails(REWARD):
         return
     source = getsource(target.find(REWARD).__init__)
@@ -38,7 +38,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def new_head(trainer: Callable[..., Any], seed: int, drawn: int) -> dict[str, Tensor]:
-    """The sum of the head's weights, in a process that has drawn some random numbers before it makes the trainer."""
+    """The sum of absolute head weights, in a process that drew ``drawn`` random numbers before building the trainer."""
     from datasets import Dataset  # noqa: PLC0415 - in the target's overlay
 
     with tempfile.TemporaryDirectory() as folder:

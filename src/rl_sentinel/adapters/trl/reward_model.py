@@ -1,4 +1,4 @@
-"""TRL's reward model: the training step on pairs, from the collator to the loss and the logged metrics."""
+"""TRL's reward model: the training step on pairs, from the collator to the loss and logged metrics."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -59,10 +59,10 @@ _PRODUCER = "reward_trainer.py, _prepare_dataset: token ids of prompt and comple
 
 @dataclass(frozen=True, slots=True)
 class ScoredPairs(PairFeatures):
-    """One dict per pair with the token ids of the prompt and each completion together, and the mask of old releases."""
+    """One dict per pair with the joined token ids of prompt and completion; old releases also read attention masks."""
 
     def feature(self, number: int, chosen: list[int], rejected: list[int], most: int) -> dict[str, Any]:  # noqa: ARG002 - as its base
-        """The tokens of one pair."""
+        """The token ids of one pair, with attention masks."""
         prompt = [PROMPT] * (SHORTEST + number % self.prompts)
         ids = {name: [*prompt, *side] for name, side in zip(self.names, (chosen, rejected), strict=True)}
         masks = {name.replace("input_ids", "attention_mask"): [1] * len(own) for name, own in ids.items()}
@@ -74,7 +74,7 @@ class ScoredPairs(PairFeatures):
 
 
 class Answer(dict[str, Tensor]):
-    """The output of a model: scores, by key and by attribute."""
+    """The output of a model: the scores can be read by key or by attribute."""
 
     @property
     def logits(self) -> Tensor:
@@ -83,7 +83,7 @@ class Answer(dict[str, Tensor]):
 
 
 class Scores:
-    """A double of a reward model's forward pass: the score of a sequence is the sum of its tokens' log-probs."""
+    """A fake forward pass of a reward model: the score of a sequence is the sum of its tokens' log-probs."""
 
     def __init__(self, logprobs: Tensor) -> None:
         """Store ``[B, T]`` log-probs of the response tokens; other tokens count as 0."""
@@ -91,12 +91,12 @@ class Scores:
         self.table = torch.cat([before, logprobs.flatten(), after])
 
     def __call__(self, input_ids: Tensor, attention_mask: Tensor, **_more: object) -> Answer:
-        """``[B, 1]`` scores."""
+        """Scores ``[B, 1]``."""
         return Answer(logits=(self.table[input_ids] * attention_mask).sum(1, keepdim=True))
 
 
 def make_reward_trainer(trainer: Callable[..., Any], **settings: Any) -> Any:  # noqa: ANN401 - a trainer
-    """A trainer of a reward model, built by its own constructor."""
+    """A reward trainer, built by its constructor."""
     return make_pair_trainer(trainer, scores=1, max_length=LONGEST, **settings)
 
 
@@ -106,13 +106,13 @@ def train_on_scores(
     features: list[dict[str, Any]],
     logprobs: Tensor,
 ) -> Tensor:
-    """The loss of one micro-batch, collated by the trainer, whose sequences have these scores."""
+    """The loss of one micro-batch, collated by the trainer. The score of a sequence is the sum of its ``logprobs``."""
     learner.model.forward = Scores(logprobs)
     return train_one_batch(entry, learner, learner.data_collator(features))
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The training step of the reward trainer, with and without centered scores."""
+    """The training step of the reward trainer, with and without centered rewards."""
     path = f"{REWARD}.compute_loss"
     if not target.has(path):
         return

@@ -1,4 +1,4 @@
-"""RLOO in TRL before 0.22, a single-method training loop: KL, advantages, loss and metrics."""
+"""RLOO in TRL before 0.22, as a single-method training loop: KL, advantages, loss and metrics."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -72,7 +72,7 @@ _SAMPLED = (no_empty_response, trains_as_sampled)
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The boundaries of one step of the loop, in releases that have it."""
+    """The boundaries of one step of the loop, in releases with this loop."""
     path = f"{RLOO}.train"
     fields = fields_of(target, RLOO)
     if "rloo_k" not in fields or not target.has(path):
@@ -100,7 +100,10 @@ LEVELS: Mapping[str, tuple[bool, bool]] = {"token_level_kl": (True, False)}
 
 
 def distinct(inputs: Inputs) -> str:
-    """Require that at most one response of a prompt is EOS alone: the first token tells the responses apart."""
+    """The reason to skip a batch where several responses of a prompt consist of EOS only; empty otherwise.
+
+    The fake model distinguishes the responses of a prompt by their first token.
+    """
     batch = inputs.batch
     alone = batch.group[batch.length < TWO].tolist()
     return "several responses of a prompt are EOS alone" if len(set(alone)) < len(alone) else ""
@@ -110,7 +113,7 @@ _GROUPED = (*_SAMPLED, prompts_are_contiguous, groups_are_equal, prompts_have_si
 
 
 def pairs_distinct(inputs: Inputs) -> str:
-    """Require two responses for each prompt, of which at most one is EOS alone."""
+    """The reason to skip a batch where a prompt has one response, or two that consist of EOS only; empty otherwise."""
     lengths = inputs.batch.length
     if len(lengths) % TWO:
         return "a prompt has only one response"
@@ -119,17 +122,17 @@ def pairs_distinct(inputs: Inputs) -> str:
 
 
 def siblings(batch: Batch) -> Batch:
-    """Responses of two tokens or more, equally many for every prompt."""
+    """A batch in which all responses have at least two tokens, and all prompts have equal numbers of responses."""
     return several_tokens(sampled(equal_groups(batch)))
 
 
 def pairs(batch: Batch) -> Batch:
-    """Responses of two tokens or more, in pairs."""
+    """A batch of pairs of responses with at least two tokens each."""
     return several_tokens(sampled(even_rows(batch)))
 
 
 def several_tokens(batch: Batch) -> Batch:
-    """Responses of two tokens or more, where the width allows it."""
+    """The batch with at least two tokens per response, if the width allows it."""
     if batch.width < TWO or not bool((batch.length < TWO).any()):
         return batch
     return sampled(with_columns(batch, length=batch.length.clamp(min=TWO)))
@@ -150,7 +153,7 @@ def _kl(path: str) -> Boundary:
 
 
 def divergence(rows: int, width: int) -> Tensor:
-    """``[B, T]``: a KL at each token, which differs between rows, so that it does not cancel within a prompt."""
+    """A KL ``[B, T]`` for each token. It differs between rows, so that it does not cancel within a prompt."""
     return (torch.arange(rows).unsqueeze(1) + 2 * torch.arange(width)) % 3 * 0.5
 
 
@@ -161,7 +164,7 @@ BELOW = Derived(
 
 
 def scores(penalty: float = 0.0) -> Computed:
-    """Scores that are the outcome once the weighted KL, and the penalty for a missing EOS, are subtracted."""
+    """Scores such that subtracting the weighted KL and the penalty for a missing EOS gives the outcome."""
 
     def compute(inputs: Inputs) -> Tensor:
         batch = inputs.batch
@@ -174,7 +177,7 @@ def scores(penalty: float = 0.0) -> Computed:
 
 
 def _advantages(path: str, name: str, settings: Settings) -> Boundary:
-    """The advantages of outcomes: the scores less the weighted KL."""
+    """The advantages of outcomes, which are the scores minus the weighted KL."""
     penalty = float(settings.get("penalty") or 0.0)
     known: dict[str, Codec] = {"ref_logprobs": BELOW, "scores": scores(penalty)}
     known |= {"ended": ENDED} if penalty else {}
@@ -192,19 +195,19 @@ def _advantages(path: str, name: str, settings: Settings) -> Boundary:
 
 
 def row(name: str, quantity: str) -> Output:
-    """``[B]``: a local variable of ``train`` when it logs."""
+    """An output ``[B]``: the value of a local variable of ``train`` at the time of its log call."""
     return Output("B", "reward", quantity, at=TRAINED[name], form=AsReturned())
 
 
 def _normalized(path: str, name: str) -> Boundary:
-    """Advantages with normalized rewards or advantages: over all rows, and with an effect."""
+    """Advantages with the setting ``name``, which normalizes over all rows and must have an effect."""
     boundary = _advantages(path, name, {name: True})
     claimed = claims(_NORMALIZED, scope="batch", knobs={name: (True, False)})
     return replace(boundary, claims=claimed, reach=f"{name}=True")
 
 
 def _policy(path: str) -> Boundary:
-    """The loss at advantages that the loop computes from the rewards of each prompt."""
+    """The loss; the loop computes its advantages from the rewards of each prompt."""
     settings: Settings = {"clip_low": 0.2, "clip_high": 0.2}
     rewards = Computed(frozenset({"advantage", "group"}), rewards_for, "the loop computes the advantages from rewards")
     known = {"logprobs": Column("logprob"), "old_logprobs": Column("old_logprob"), "scores": rewards}
@@ -223,14 +226,14 @@ def _policy(path: str) -> Boundary:
 
 
 def _of_values(path: str, name: str, output: Output) -> Boundary:
-    """A metric of a value model that the loop logs, although RLOO has no value model, and the mean score."""
+    """The mean score, and a value-model metric that the loop logs although RLOO has no value model."""
     boundary = _objective(path, logprobs=Column("logprob"))
     outputs = {"objective/scores": OBJECTIVE["objective/scores"], name: output}
     return replace(boundary, outputs=logged(outputs), settings={name: {}}, claims=Claims())
 
 
 def rewards_for(inputs: Inputs) -> Tensor:
-    """Rewards whose leave-one-out advantages are those of the batch."""
+    """Rewards for which the leave-one-out advantages equal the advantages of the batch."""
     batch = inputs.batch
     size = int((batch.group == batch.group[0]).sum())
     rewards: Tensor = batch.advantage[:, 0] * (size - 1) / size
@@ -238,7 +241,7 @@ def rewards_for(inputs: Inputs) -> Tensor:
 
 
 def group_means(batch: Batch) -> Tensor:
-    """``[B]``: the mean advantage of each row's prompt."""
+    """The mean advantage over each row's prompt, ``[B]``."""
     labels, of = torch.unique(batch.group, return_inverse=True)
     first = batch.advantage[:, 0].double()
     means: Tensor = first.new_zeros(len(labels)).index_add_(0, of, first) / of.bincount()
@@ -246,7 +249,7 @@ def group_means(batch: Batch) -> Tensor:
 
 
 def centered(batch: Batch) -> Batch:
-    """One advantage per response, with mean 0 over the responses of each prompt; unchanged if they already have it."""
+    """The batch with one advantage per response and with mean 0 over the responses of each prompt."""
     batch = one_advantage_per_row(siblings(batch))
     means = group_means(batch)
     if float(means.abs().max()) < NEAR:
@@ -259,7 +262,7 @@ NEAR = 1e-6
 
 
 def is_centered(inputs: Inputs) -> str:
-    """Require advantages that a leave-one-out baseline can give."""
+    """The reason to skip a mini-batch with advantages that no leave-one-out baseline can give; empty otherwise."""
     batch = inputs.mini_batch
     same = bool((batch.advantage == batch.advantage[:, :1])[batch.mask].all())
     fits = same and float(group_means(batch).abs().max()) < NEAR

@@ -1,4 +1,4 @@
-"""TRL's rollout batch: whether all columns of a row belong to the same completion."""
+"""TRL's rollout batch: a check that all columns of a row describe the same completion."""
 
 import ast
 import textwrap
@@ -50,7 +50,7 @@ KEPT_COUNTS = ("num_remains_in_group",)
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """GRPO's and RLOO's trainers, and the subclasses of GRPO's that override the scoring."""
+    """The trainers of GRPO and RLOO, and the GRPO subclasses that override the scoring method."""
     for base, kind in ((GRPO, "grpo"), (RLOO, "rloo")):
         if not target.has(f"{base}.{NAME}") or target.fails(base):
             continue
@@ -107,7 +107,10 @@ def _rows(target: Target, path: str, kind: str) -> Boundary:
 
 
 def three_completions(inputs: Inputs) -> str:
-    """Require three completions per prompt, so that two remain after the trainer drops one."""
+    """The reason to skip a batch with fewer than three completions per prompt; empty otherwise.
+
+    The trainer drops one completion, and at least two must remain.
+    """
     return "" if max(group_sizes(inputs)) > 2 else "the trainer drops a completion, which leaves fewer than two"
 
 
@@ -121,7 +124,7 @@ def score_rollout(  # noqa: PLR0913 - a method of the target, a trainer, and a r
     *,
     derived: bool,
 ) -> dict[str, list[float]]:
-    """The advantage of each kept completion, and how many columns of its row belong to another completion."""
+    """For each kept completion: its advantage, and how many columns of its row describe another completion."""
     rows, counts = len(prompts), lengths.sum(1).tolist()
     numbers, width = torch.arange(1.0, rows + 1).unsqueeze(1), int(max(counts)) + ID_TOKENS
     ready = ready_to_score(
@@ -159,7 +162,7 @@ def id_tokens(row: int) -> list[int]:
 
 
 def prepare_subclass(trainer: Any, entry: Callable[..., Any], generations: int) -> None:  # noqa: ANN401 - a trainer
-    """Prepare a subclass: replace its own sampling, and let its own filter drop a completion."""
+    """Prepare a subclass: replace its sampling method, and let its filter drop one completion."""
     for name in KEPT_COUNTS:
         if hasattr(trainer, name):
             setattr(trainer, name, max(1, generations - 1))
@@ -169,7 +172,7 @@ def prepare_subclass(trainer: Any, entry: Callable[..., Any], generations: int) 
 
 
 def generate(trainer: Any, names: tuple[str, ...], prompts: list[Any], *_more: object, **_options: object) -> Any:  # noqa: ANN401 - a trainer
-    """A double of ``_generate``: the known rollout, in the order of the names that its caller unpacks."""
+    """A fake ``_generate``: it returns the known rollout, in the order of the names that its caller unpacks."""
     rollout = trainer.rollout
     values = {
         "prompt": [[3]] * len(prompts),
@@ -182,7 +185,7 @@ def generate(trainer: Any, names: tuple[str, ...], prompts: list[Any], *_more: o
 
 
 def unpacked_names(function: Callable[..., Any], method: str) -> tuple[str, ...]:
-    """The names that a function unpacks the result of ``self.method()`` into."""
+    """The names to which a function assigns the items of the result of ``self.method()``."""
     tree = ast.parse(textwrap.dedent(source_of(function)))
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and isinstance(node.targets[0], ast.Tuple):

@@ -1,4 +1,4 @@
-"""Doubles for a TRL trainer's rollout: known completions, rewards and log-probs, over ranks."""
+"""Fakes for a TRL trainer's rollout: known completions, rewards and log-probs, over ranks."""
 
 import dataclasses
 import inspect
@@ -28,10 +28,10 @@ BY_NAME = 0
 
 @dataclasses.dataclass
 class Rollout:
-    """The known values of one rollout: completions, rewards, log-probs.
+    """The known values of one rollout: completions, rewards and log-probs.
 
-    With ``by_prompt``, a prompt contains the number of its row, so that the trainer may reorder rows; ``last_rows`` has
-    the rows of the last forward pass.
+    With ``by_prompt``, each prompt encodes the number of its row, so that the trainer may reorder rows. ``last_rows``
+    are the row numbers of the last forward pass.
     """
 
     completions: list[list[int]] = dataclasses.field(default_factory=list)
@@ -44,7 +44,7 @@ class Rollout:
     last_rows: list[int] = dataclasses.field(default_factory=list)
 
     def rows(self, prompts: Any) -> list[int]:  # noqa: ANN401 - ids, texts or a tensor of ids
-        """The row of each prompt."""
+        """The row number of each prompt."""
         if not self.by_prompt:
             return list(range(len(prompts)))
         if isinstance(prompts, Tensor):
@@ -53,7 +53,7 @@ class Rollout:
 
 
 def forward(rollout: Rollout, outputs: int, reference: Any, model: Any, *args: Any, **_more: object) -> Any:  # noqa: ANN401 - as the method
-    """A double of the forward pass of policy, reference or old policy; ``outputs`` is the number of returned values."""
+    """A fake forward pass of policy, reference or old policy; ``outputs`` is the number of returned values."""
     entropies: Tensor | None = None
     if isinstance(model, Policy):
         logprobs: Tensor | None = model.logprobs
@@ -78,7 +78,7 @@ def ready_to_train(
     rank: int = 0,
     ranks: int = 1,
 ) -> Any:  # noqa: ANN401 - a trainer
-    """A copy of the trainer at the start of an optimizer step, on one of several ranks, with an empty log."""
+    """A copy of the trainer at the start of an optimizer step on one rank, with an empty log."""
     ready = copy(trainer)
     ready.args, ready.state = copy(trainer.args), copy(trainer.state)
     ready.model = ready.model_wrapped = copy(trainer.model)
@@ -118,7 +118,7 @@ def ready_to_score(
     ranks: int = 1,
     **values: Any,  # noqa: ANN401 - of a rollout
 ) -> Any:  # noqa: ANN401 - a trainer
-    """A copy of the trainer before a rollout with these ``values`` of :class:`Rollout`."""
+    """A copy of the trainer before a rollout; ``values`` are fields of :class:`Rollout`."""
     rollout = Rollout(**values)
     ready = ready_to_train(trainer, micro_batches, rollout, rank, ranks)
     ready.rollout = rollout
@@ -138,7 +138,7 @@ def ready_to_score(
 
 
 def give_engine(ready: Any, rollout: Rollout) -> None:  # noqa: ANN401 - a trainer
-    """Give a trainer that calls vLLM itself an engine that returns the known rollout."""
+    """Give the known rollout, as a fake engine, to a trainer that calls vLLM directly."""
     vars(sys.modules[type(ready).__module__]).setdefault("SamplingParams", SimpleNamespace)
     ready._last_loaded_step = ready.state.global_step  # noqa: SLF001 - so that it sends no weights
     ready.vllm_mode, ready.vllm_tensor_parallel_size, ready.guided_decoding_regex = "colocate", 1, None
@@ -146,7 +146,7 @@ def give_engine(ready: Any, rollout: Rollout) -> None:  # noqa: ANN401 - a train
 
 
 def engine_outputs(rollout: Rollout, prompts: Sequence[Any], **_options: object) -> list[Any]:
-    """A double of vLLM's ``generate``: one known completion for each prompt, with its log-probs."""
+    """A fake ``generate`` of vLLM: it returns one known completion per prompt, with log-probs."""
     found = []
     for row in rollout.rows(prompts):
         ids = rollout.completions[row]
@@ -156,19 +156,19 @@ def engine_outputs(rollout: Rollout, prompts: Sequence[Any], **_options: object)
 
 
 def select(values: Sequence[Any] | None, rows: list[int]) -> list[Any] | None:
-    """The values of these rows, or None without values."""
+    """The values at these rows, or None if ``values`` is None."""
     return None if values is None else [values[row] for row in rows]
 
 
 def prompt_ids(rollout: Rollout, rows: list[int]) -> list[list[int]]:
-    """Prompts of one token each."""
+    """Token ids of prompts with one token each."""
     return [[FIRST_WORD + (row if rollout.by_prompt else 1)] for row in rows]
 
 
 def generate_turn(
     rollout: Rollout, order: tuple[str, ...], prompts: Sequence[Any], *_arguments: object, **_more: object
 ) -> Any:  # noqa: ANN401 - as the method
-    """A double of ``_generate_single_turn``: the known rollout, in the order of the values that the release returns."""
+    """A fake ``_generate_single_turn``: it returns the known rollout, in the order of values in this release."""
     rows = rollout.rows(prompts)
     values: dict[str, Any] = {
         "prompt_ids": prompt_ids(rollout, rows),
@@ -182,19 +182,19 @@ def generate_turn(
 
 
 def generate(rollout: Rollout, input_ids: Tensor, **_options: object) -> Tensor:
-    """A double of the model's ``generate``: prompts and their known completions."""
+    """A fake ``generate`` of the model: it returns each prompt with its known completion."""
     return generated_rows(input_ids, [rollout.completions[row] for row in rollout.rows(input_ids)])
 
 
 def generated_rows(input_ids: Tensor, completions: list[list[int]]) -> Tensor:
-    """Prompts and right-padded completions, as from ``generate`` of transformers."""
+    """Prompts and right-padded completions, in the format of transformers' ``generate``."""
     width = max(map(len, completions))
     rows = torch.tensor([row + [PADDING] * (width - len(row)) for row in completions])
     return torch.cat([input_ids, rows], 1)
 
 
 def generate_in_environment(rollout: Rollout, prompts: Sequence[Any], *_trainer: object) -> dict[str, Any]:
-    """A double of a rollout function: ``env_mask`` is 0 at tokens of the environment."""
+    """A fake rollout function; its ``env_mask`` is 0 at tokens of the environment."""
     rows = rollout.rows(prompts)
     ids = {"prompt_ids": prompt_ids(rollout, rows), "completion_ids": select(rollout.completions, rows)}
     return {**ids, "logprobs": select(rollout.sampler_logprobs, rows), "env_mask": select(rollout.env_mask, rows)}
@@ -224,8 +224,8 @@ def evaluate_rollout(trainers: list[Any], inputs: list[list[dict[str, str]]]) ->
 def rollout_modes(method: str, trainers: list[Any], inputs: list[list[dict[str, str]]]) -> Any:  # noqa: ANN401 - a trainer
     """The trainer of the only rank, after an evaluation and a training rollout.
 
-    Its attribute ``received`` is the mean of the rewards, ``elsewhere`` the number of metrics logged under the wrong
-    mode.
+    Its attribute ``received`` is the mean of the rewards. Its attribute ``elsewhere`` is the number of metrics logged
+    under the wrong mode.
     """
     (ready,) = trainers
     ready.num_generations_eval = ready.num_generations

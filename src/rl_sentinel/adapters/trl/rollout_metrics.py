@@ -63,7 +63,7 @@ _SAMPLER: Mapping[str, Output] = {
 
 @dataclass(frozen=True)
 class Metrics:
-    """Metrics that are logged under some settings of the configuration."""
+    """Metrics that are logged under some settings."""
 
     logged: Mapping[str, Output]
     settings: Settings
@@ -93,7 +93,7 @@ _GAP = claims("grpo_trainer.py, sampling_logp_difference: the absolute differenc
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The metrics of GRPO and RLOO, in releases that log them with the advantages, and the lengths of distillation."""
+    """The rollout metrics of GRPO and RLOO, in releases that log them with the advantages; lengths in distillation."""
     for kind in ("grpo", "rloo"):
         path = scoring_path(target, kind)
         if not target.has(path) or target.fails(path) or "rewards_per_func" not in source_of(target.find(path)):
@@ -111,7 +111,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _logged(target: Target, path: str, logged: Mapping[str, Output], place: Use) -> dict[str, Output]:
-    """The metrics that the release logs as this quantity; a mean of deviations is another quantity."""
+    """The metrics that the release logs as the declared quantity. A mean of deviations is a different quantity."""
     owner = path.rpartition(".")[0]
     source = source_of(target.find(path))
     source += source_of(target.find(f"{owner}._generate")) if target.has(f"{owner}._generate") else ""
@@ -179,7 +179,7 @@ def _training(target: Target, path: str, kind: str, name: str, metrics: Metrics)
 
 
 def _evaluation(target: Target, path: str, kind: str) -> Iterator[Boundary]:
-    """Metrics of an evaluation, and the mean reward that it received."""
+    """The metrics of an evaluation, and the mean reward that the evaluation received."""
     owner = GRPO if kind == "grpo" else RLOO
     logged = _logged(target, path, {**_REWARDS, **_LENGTHS}, log_place(target, kind, Use("generated"), "eval"))
     settings: Settings = {"kl_loss_coef": 0.0} if kind == "rloo" else {}

@@ -1,4 +1,4 @@
-"""TRL's queue of asynchronous rollouts: each sample is delivered once, and the logged wait is the time of waiting."""
+"""TRL's queue of asynchronous rollouts: a check that it delivers each sample once and logs the correct waiting time."""
 
 import inspect
 import logging
@@ -40,7 +40,7 @@ _SAYS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The data set of each asynchronous trainer; the module of its loss reports a trainer that fails."""
+    """The data set of each asynchronous trainer. The module of the trainer's loss reports a trainer that fails."""
     for path in DATASETS:
         if target.has(f"{path}.__iter__") and not target.fails(path):
             source = inspect.getsource(target.find(path))
@@ -49,18 +49,18 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class Queue:
-    """A double of the queue: samples arrive at known times, on a clock that a wait advances."""
+    """A fake queue: samples arrive at known times, and waiting for a sample advances the queue's clock."""
 
     def __init__(self, samples: list[tuple[float, Any]]) -> None:
-        """Store the samples with the seconds at which they arrive."""
+        """Store the samples, each with its arrival time in seconds."""
         self.samples, self.now = list(samples), 0.0
 
     def get(self, timeout: float) -> Any:  # noqa: ANN401 - a sample
         """The next sample.
 
         Raises:
-            Empty: if none arrives in time.
-            AllDelivered: after the last one.
+            Empty: if no sample arrives before the timeout.
+            AllDelivered: if all samples were delivered before.
         """
         if not self.samples:
             raise AllDelivered
@@ -76,16 +76,16 @@ class Queue:
         return sum(arrives <= self.now for arrives, _ in self.samples)
 
     def time(self) -> float:
-        """The time on the clock."""
+        """The current time on the queue's clock, in seconds."""
         return self.now
 
 
 class AllDelivered(Exception):  # noqa: N818 - no error: the end of a data set without one
-    """The last sample was delivered."""
+    """Raised when all samples have been delivered."""
 
 
 def delivered(kind: Callable[..., Any], lengths: Tensor, interval: float) -> dict[str, Any]:
-    """How often each sample is delivered, and the logged seconds of waiting, with this interval between polls."""
+    """How often each sample is delivered, and the logged seconds of waiting; ``interval`` is the time between polls."""
     counts = [int(words) for words in lengths.sum(1).tolist()]
     samples = [
         (
@@ -135,10 +135,10 @@ def delivered(kind: Callable[..., Any], lengths: Tensor, interval: float) -> dic
 
 
 class _Thread:
-    """A double of a thread that logs traces: it never runs."""
+    """A fake thread, which never runs."""
 
     def __init__(self, **_options: object) -> None:
-        """Do nothing."""
+        """Ignore all options."""
 
     def start(self) -> None:
         """Do nothing."""

@@ -1,4 +1,4 @@
-"""TRL's supervised trainer on a mixture of experts: the weight of the router's loss in a step."""
+"""TRL's supervised trainer on a mixture of experts: the weight of the router loss in a training step."""
 
 import functools
 import inspect
@@ -37,7 +37,7 @@ _DOC = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The step, in releases that have the router's loss."""
+    """The training step, in releases that add the router loss."""
     path = f"{SFT}.compute_loss"
     if not target.has(path) or target.fails(path):
         return
@@ -48,7 +48,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def acting_coefficient(entry: Any, trainers: list[Any], coefficient: float) -> dict[str, Tensor]:  # noqa: ANN401 - a method, trainers
-    """The loss of a step, and its derivative with respect to the router's loss."""
+    """The loss of a step with a router loss of 0, and the derivative of the loss with respect to the router loss."""
     (trainer,) = trainers
     losses = []
     for router in (0.0, ROUTER):
@@ -64,7 +64,7 @@ def acting_coefficient(entry: Any, trainers: list[Any], coefficient: float) -> d
 
 
 def routed(forward: Callable[..., Any], coefficient: float, router: float, *inputs: Any, **more: Any) -> Any:  # noqa: ANN401 - as a model
-    """The outputs of a model whose loss includes the router's loss, as in transformers."""
+    """The outputs of a model whose loss includes the router loss, as in transformers."""
     more.pop("output_router_logits", None)
     found = forward(*inputs, **more)
     found.aux_loss = torch.tensor(router)

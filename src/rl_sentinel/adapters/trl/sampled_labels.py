@@ -1,4 +1,4 @@
-"""Labels of completions sampled by the student, in TRL's distillation."""
+"""Labels of completions that the student samples, in TRL's distillation."""
 
 import inspect
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from rl_sentinel.core.codec import Codec
 
 
 def boundary(target: Target, path: str) -> Boundary:
-    """The labels of sampled completions if padding and EOS are the same token, as in many tokenizers."""
+    """The labels of sampled completions, with one token as padding and as EOS, as in many tokenizers."""
     parameters = inspect.signature(target.find(path)).parameters
     arguments: dict[str, Codec] = {
         "generate": Constant(Function(path)),
@@ -48,7 +48,7 @@ def boundary(target: Target, path: str) -> Boundary:
 
 
 def longest_fills_the_width(batch: Batch) -> Batch:
-    """Train completions whole, in a batch as wide as the longest one."""
+    """The batch with whole completions trained, and with the width of the longest completion."""
     whole = every_completion_trains(batch)
     longest = int(whole.length.max()) if whole.rows else whole.width
     return whole if longest == whole.width else take_positions(whole, torch.arange(longest))
@@ -62,7 +62,7 @@ def sampled_labels(
     *,
     pads: bool,
 ) -> Tensor:
-    """1 at each token of a completion that has a label; token 1 is both padding and EOS."""
+    """1 at each completion token that has a label. Token 1 is both padding and EOS."""
     if "self" in inspect.signature(generate).parameters:
         generate = partial(generate, bare_instance(kind, processing_class=SimpleNamespace(decode=_text)))
     longest, prompts = max(map(len, completions)), torch.full((len(completions), 2), 4)
@@ -76,5 +76,5 @@ def sampled_labels(
 
 
 def _text(_ids: object, **_options: object) -> str:
-    """A double of the tokenizer: the text of any tokens."""
+    """Decode any token ids to the same text, in place of the tokenizer."""
     return "w1"

@@ -1,4 +1,4 @@
-"""TRL's prompt sampler over several processes: whether all completions of a prompt are in one group."""
+"""TRL's prompt sampler over several processes: a check that all completions of a prompt are in one group."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ _SHARES = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The sampler of each online trainer that has one."""
+    """The sampler of each online trainer that defines a sampler."""
     for trainer in (GRPO, RLOO):
         path = f"{trainer}._get_train_sampler"
         if target.has(path) and defines_sampler(target, path):
@@ -34,7 +34,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def completions_together(method: Callable[..., Any], rows: int, shuffle: bool) -> list[float]:  # noqa: FBT001 - a setting
-    """The fraction of a prompt's completions that all processes sample in one step, and so compare as one group."""
+    """For each prompt, the fraction of its completions that all processes sample in the same step, as one group."""
     orders = [own_order(method, sampling_trainer(rows, shuffle=shuffle), rank)[rank::RANKS] for rank in range(RANKS)]
     most = [0] * rows
     for group in zip(*orders, strict=True):
@@ -44,7 +44,7 @@ def completions_together(method: Callable[..., Any], rows: int, shuffle: bool) -
 
 
 def sampling_trainer(rows: int, *, shuffle: bool) -> Any:  # noqa: ANN401 - a trainer
-    """A double of the trainer on one process: the attributes that the sampler reads."""
+    """A fake trainer of one process, with the attributes that the sampler reads."""
     args = SimpleNamespace(
         generation_batch_size=COMPLETIONS,
         steps_per_generation=1,
@@ -65,7 +65,7 @@ def sampling_trainer(rows: int, *, shuffle: bool) -> Any:  # noqa: ANN401 - a tr
 
 
 def own_order(method: Callable[..., Any], trainer: Any, rank: int) -> list[int]:  # noqa: ANN401 - a trainer
-    """The samples that a process draws in an epoch, with its own random state."""
+    """The rows that a process draws in an epoch; each rank has a different random state."""
     generator = torch.default_generator
     before = generator.get_state()
     generator.manual_seed(rank)

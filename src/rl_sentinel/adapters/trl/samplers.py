@@ -1,4 +1,4 @@
-"""TRL's prompt sampler: uses of each prompt per epoch, and completions per generation."""
+"""TRL's prompt sampler: the number of uses of each prompt per epoch, and of completions per generation."""
 
 import dataclasses
 import tempfile
@@ -51,7 +51,7 @@ _CALLER = "transformers, Trainer.get_train_dataloader: the trainer's _get_train_
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The sampler of each online trainer that defines one."""
+    """The sampler of each online trainer that defines a sampler, and the planned sizes of a generation."""
     for trainer, completions in COMPLETIONS.items():
         path = f"{trainer}._get_train_sampler"
         if target.has(path) and defines_sampler(target, path):
@@ -63,7 +63,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def defines_sampler(target: Target, path: str) -> bool:
-    """Whether TRL defines the method; in other releases it is inherited from the Trainer of transformers."""
+    """Whether TRL defines the method. In other releases, trainers inherit it from transformers."""
     try:
         target.source(target.find(path))
     except Unbindable:
@@ -78,10 +78,10 @@ def uses(
     shuffle: bool,  # noqa: FBT001 - a setting
     prompts: int,
 ) -> dict[str, list[float]]:
-    """The draws of each prompt per epoch relative to the mean, and the number of all draws relative to the plan.
+    """Two ratios: each prompt's draws per epoch to their mean, and the number of all draws to the planned number.
 
-    The sampler's length is the plan. It must not count an incomplete last generation, which the sampler drops; for
-    the draws per prompt, the number of prompts per generation therefore divides the data set.
+    The planned number is the length of the sampler. It must not count an incomplete last generation, which the sampler
+    drops. Therefore, for the draws per prompt, the number of prompts per generation divides the size of the data set.
     """
     whole = method(_trainer(completions, rows, prompts if rows % prompts == 0 else 1, shuffle=shuffle))
     draws = Counter(whole)
@@ -96,8 +96,8 @@ def uses(
     }
 
 
-def _trainer(completions: int, rows: int, prompts: int, *, shuffle: bool) -> Any:  # noqa: ANN401 - a double
-    """The attributes of a trainer on one process that its sampler reads."""
+def _trainer(completions: int, rows: int, prompts: int, *, shuffle: bool) -> Any:  # noqa: ANN401 - a fake
+    """A fake trainer of one process, with the attributes that its sampler reads."""
     batch = prompts * completions
     steps = STEPS if batch % STEPS == 0 else 1
     args = SimpleNamespace(

@@ -1,4 +1,4 @@
-"""TRL's requests to the rollout engine: the sampling options, and the rows that come back."""
+"""TRL's requests to the rollout engine: sampling options, and the returned rows."""
 
 import inspect
 import re
@@ -53,10 +53,10 @@ FIELDS = {"other": "generation_kwargs"}
 #: Engine -> what it calls the longest completion.
 _LIMIT = {"transformers": "max_new_tokens", "server": "max_tokens", "colocate": "max_tokens"}
 
-#: What the source of a trainer has that takes every prompt for a conversation, so that a text fails.
+#: Source text of a trainer that treats every prompt as a conversation, so that a plain text fails.
 _CONVERSATIONS_ALONE = re.compile(r"_last_loaded_step = [^\n]*\n+ +prompts = \[prepare_multimodal_messages_vllm\(")
 
-#: What the source of a release has whose engine may extend over ranks.
+#: Source text of a release whose engine may extend over ranks.
 SPLIT_ENGINE = "all_gather_object"
 
 _DOCS = "grpo_config.py, parameters that control generation, and generation_kwargs: passed on to the engine"
@@ -85,19 +85,19 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def sampling_path(target: Target, owner: str) -> str:
-    """The method that samples: in early releases, the one that also scores."""
+    """The path of the method that samples. In early releases, the same method also scores."""
     return method(target, owner, "_generate_single_turn", NAME, *(["_prepare_inputs"] if owner == GRPO else []))
 
 
 def is_inline(target: Target, path: str) -> bool:
-    """Whether the trainer calls vLLM itself."""
+    """Whether the trainer calls vLLM directly."""
     return any(
         "self.vllm_client.generate(" in source_of(target.find(p)) for p in (path, f"{path}_server") if target.has(p)
     )
 
 
 def engines_of(target: Target, path: str) -> list[str]:
-    """The engines that the method samples with."""
+    """The engines with which the method can sample."""
     source = source_of(target.find(path))
     if is_inline(target, path):
         if _CONVERSATIONS_ALONE.search(source):
@@ -109,7 +109,7 @@ def engines_of(target: Target, path: str) -> list[str]:
 
 
 def collectives(target: Target, path: str) -> Mapping[str, Callable[..., Any]]:
-    """Doubles of the collectives by which the ranks share prompts and rows."""
+    """Fakes for the collectives with which ranks exchange prompts and rows."""
     module = path.rpartition(".")[0].rpartition(".")[0] if is_inline(target, path) else VLLM
     if not target.has(module):
         return {}
@@ -122,7 +122,7 @@ def collectives(target: Target, path: str) -> Mapping[str, Callable[..., Any]]:
 
 
 def sampler(kind: str, engine: str, settings: Settings) -> Object:
-    """The trainer that samples with an engine, by these settings."""
+    """The trainer that samples with ``engine`` under these settings."""
     parts: dict[str, Codec] = {"kind": Constant(kind), "engine": Constant(engine)}
     parts |= {name: IfSet(name) for name in settings}
     at = {name: f"args.{name}" for name in settings if name != "other"}
@@ -136,7 +136,7 @@ def _path(target: Target, path: str, engine: str) -> str:
 
 
 def _options(target: Target, path: str, kind: str, engine: str, settings: Settings) -> Boundary:
-    """The options that reach the engine."""
+    """The sampling options that reach the engine."""
     names = {name: name for name in settings} | {"max_completion_length": _LIMIT[engine], "other": OTHER_OPTION[engine]}
     step = Step(
         call=request_options,
@@ -161,7 +161,7 @@ def _options(target: Target, path: str, kind: str, engine: str, settings: Settin
 
 
 def _rows(target: Target, path: str, kind: str, engine: str, *, split: bool = False) -> Boundary:
-    """The tokens that each rank gets; for GRPO, also their log-probs. With ``split``, the ranks share an engine."""
+    """The tokens that each rank gets; for GRPO also their log-probs. With ``split``, the ranks share one engine."""
     scored = kind == "grpo" and "logprobs" in returned_names(target.find(path))
     columns = ("token", "rollout_logprob") if scored else ("token",)
     row = {"tokens": RowTokens("token", "int"), "logprobs": RowTokens("rollout_logprob")}
@@ -200,7 +200,7 @@ def sampled_rows(  # noqa: PLR0913 - the parts of a request
     ranks: int,
     split: bool,  # noqa: FBT001 - a setting
 ) -> dict[str, list[Any]]:
-    """The tokens and log-probs of each row, as its rank gets them; with ``split``, from an engine over the ranks."""
+    """The tokens and log-probs of each row, as its rank gets them. With ``split``, all ranks share one engine."""
     labels = {text: number for number, text in enumerate(dict.fromkeys(row["prompt"] for row in prompts))}
     ids = [[FIRST_WORD + labels[row["prompt"]]] for row in prompts]
     answers, _ = sample(entry, trainer, ids, [(row["tokens"], row["logprobs"]) for row in rows], ranks, split=split)
@@ -231,5 +231,5 @@ def as_tuple(answer: Any) -> tuple[Any, ...]:  # noqa: ANN401 - one value or sev
 
 
 def _of_rank(rows: Sequence[list[Any]], size: int) -> list[list[Any]]:
-    """As many rows as the rank has: a missing row has no tokens."""
+    """The rows of a rank, cut or filled up to ``size`` rows; a missing row has no tokens."""
     return [*rows, *[[] for _ in range(size)]][:size]

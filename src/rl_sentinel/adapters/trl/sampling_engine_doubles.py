@@ -1,4 +1,4 @@
-"""Doubles of the engines that TRL's trainers sample with: they record the options and return known rows."""
+"""Fakes for the engines that TRL's trainers sample with: they record the options and return known rows."""
 
 import importlib.util
 import inspect
@@ -29,15 +29,15 @@ OTHER_OPTION = {"transformers": "no_repeat_ngram_size", "server": "seed", "coloc
 
 
 class Engine:
-    """A double of vLLM, as server client or colocated engine: it finds rows by prompt, and records request options."""
+    """A fake vLLM (server client or colocated engine), which finds rows by prompt and records request options."""
 
     def __init__(self) -> None:
-        """Start without rows and requests."""
+        """Start with no rows and no requests."""
         self.rows: dict[int, list[tuple[list[int], list[float]]]] = {}
         self.sent: list[dict[str, Any]] = []
 
     def get_server_info(self) -> dict[str, Any]:
-        """Server information: log-probs are those of the sampled distribution."""
+        """Server information, which says that log-probs are those of the sampled distribution."""
         return {"model_config": {"logprobs_mode": "processed_logprobs"}}
 
     def generate(self, prompts: list[Any], sampling_params: Any = None, **options: Any) -> Any:  # noqa: ANN401 - as either
@@ -64,15 +64,15 @@ class Engine:
 
 
 def logprobs_of(own: list[float]) -> list[Any]:
-    """The log-probs of a row as the release's server returns them: one per token, or a list of them per token."""
+    """The log-probs of a row in the format of the release's server: one number per token, or one list per token."""
     names = client_names()
     return list(own) if "logprobs" in names and "logprob_token_ids" not in names else [[x] for x in own]
 
 
 def make_sampler(kind: str, engine: str, other: int | None = None, **settings: Any) -> Any:  # noqa: ANN401 - a trainer
-    """A trainer that samples with ``transformers``, with a vLLM ``server``, or with vLLM on its own devices.
+    """A trainer that samples with ``transformers``, with a vLLM ``server``, or with a ``colocate`` vLLM engine.
 
-    ``other`` is the value of an option that only ``generation_kwargs`` passes on.
+    ``other`` is the value of an option that only ``generation_kwargs`` contains.
     """
     if other is not None:
         settings["generation_kwargs"] = {OTHER_OPTION[engine]: other}
@@ -102,12 +102,12 @@ def _with_vllm(kind: str, engine: str, settings: Mapping[str, Any]) -> Any:  # n
 
 
 def start(generation: Any) -> None:  # noqa: ANN401 - of the target
-    """Give the generation its engine."""
+    """Set a fake engine, in place of starting vLLM."""
     generation.vllm_client = generation.llm = Engine()
 
 
 def request_options(entry: Callable[..., Any], trainer: Any, engine: str) -> dict[str, float]:  # noqa: ANN401 - a trainer
-    """The numeric options of the first request for two prompts."""
+    """The numeric options of the first request, for two prompts."""
     if engine != "transformers":
         rows = [([5], [-0.5])] * 2
         _, sent = sample(entry, trainer, [[3], [4]], rows, 1)
@@ -121,7 +121,7 @@ def request_options(entry: Callable[..., Any], trainer: Any, engine: str) -> dic
 
 
 def recorded(sent: list[dict[str, Any]], input_ids: Tensor, generation_config: Any, **options: object) -> Tensor:  # noqa: ANN401 - of transformers
-    """A double of the model's ``generate``: completions of one end token."""
+    """A fake ``generate`` of the model, which records the options; each completion is one end token."""
     sent.append({**generation_config.to_dict(), **options})
     return torch.cat([input_ids, torch.ones_like(input_ids[:, :1])], 1)
 
@@ -137,8 +137,8 @@ def sample(  # noqa: PLR0913 - the parts of a request
 ) -> tuple[list[Any], list[dict[str, Any]]]:
     """The rows that each rank gets from the engine, and the options of the requests.
 
-    The server samples for all ranks. A colocated engine samples for its own rank; with ``split``, it extends over all
-    ranks, each of which sends the prompts of all ranks and gets all rows.
+    The server samples for all ranks. A colocated engine samples for one rank; with ``split``, one engine extends over
+    all ranks: each rank sends the prompts of all ranks and gets all rows.
     """
     if not hasattr(trainer, "vllm_generation"):
         texts = [f"w{ids[0] - FIRST_WORD}" for ids in prompts]
@@ -166,14 +166,14 @@ def sample(  # noqa: PLR0913 - the parts of a request
 
 
 def _copied(ready: Any) -> Any:  # noqa: ANN401 - a trainer, its generation
-    """A copy of the trainer's generation object for its rank, which transfers no weights."""
+    """A copy of the trainer's generation object for one rank, which transfers no weights."""
     generation = copy(ready.vllm_generation)
     generation.accelerator, generation.sync_weights = ready.accelerator, lambda: None
     return generation
 
 
 def arguments(entry: Callable[..., Any], prompts: list[list[int]], generations: int = 1) -> dict[str, Any]:
-    """The arguments that the method has in this release."""
+    """The arguments for the parameters that the method has in this release."""
     texts = [f"w{ids[0] - FIRST_WORD}" for ids in prompts]
     known: Mapping[str, Any] = {"prompt_ids": prompts, "prompts": texts, "multimodal_fields": {}, "images": None}
     known = {**known, "num_generations": generations, "inputs": [{"prompt": text} for text in texts]}

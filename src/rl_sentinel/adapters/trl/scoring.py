@@ -80,7 +80,7 @@ RLOO_FAMILIES: Mapping[str, tuple[Settings, Claims]] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Advantages of GRPO and of RLOO under each setting."""
+    """The advantages of GRPO and RLOO under each setting."""
     path = scoring_path(target, "grpo")
     try:
         target.find(path)
@@ -100,20 +100,20 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _has_scaling(target: Target, settings: Settings) -> bool:
-    """Whether the release has the value of ``scale_rewards``: in early releases it is a flag."""
+    """Whether the release supports the value of ``scale_rewards``, which is a flag in early releases."""
     value = settings.get("scale_rewards")
     return value is None or f'"{value}"' in source_of(target.find(scoring_path(target, "grpo")))
 
 
 def _rollout_trainer(kind: str, settings: Settings, described: frozenset[str], parts: Mapping[str, Codec]) -> Object:
-    """The trainer before a rollout; ``parts`` are values of :class:`Rollout`."""
+    """The trainer before a rollout; ``parts`` are fields of :class:`Rollout`."""
     every: dict[str, Codec] = {"trainer": trainer(kind, settings, described), **parts}
     at = {**{name: f"rollout.{name}" for name in parts}, "trainer": "", "generations": "num_generations"}
     return Object(ready_to_score, every, at=at)
 
 
 def _environment(inputs: Inputs) -> list[list[int]]:
-    """Per completion, 1 at tokens of the model; at all tokens of a truncated completion, which TRL masks later."""
+    """Per completion, 1 at tokens of the model; at all tokens of a truncated completion, because TRL masks it later."""
     batch = inputs.batch
     mask = torch.where(batch.live.unsqueeze(1), batch.mask, batch.valid).int()
     return [row[:n] for row, n in zip(mask.tolist(), batch.length.tolist(), strict=True)]
@@ -123,7 +123,7 @@ ENVIRONMENT = Computed(frozenset({"mask"}), _environment, "TRL masks a truncated
 
 
 def rollout_steps(kind: str, settings: Settings, described: frozenset[str], *, tools: bool) -> list[Step]:
-    """The step ``generated``: a rollout of all rows, from which a loss takes values that are counted over all rows."""
+    """The step ``generated``: a rollout of all rows. A loss reads values from it that are computed over all rows."""
     owner = GRPO if kind == "grpo" else RLOO
     parts: dict[str, Codec] = {
         "completions": Completions(cut="mask"),
@@ -145,7 +145,7 @@ def rollout_steps(kind: str, settings: Settings, described: frozenset[str], *, t
 
 
 def no_extra_padding(inputs: Inputs) -> str:
-    """Require no padding beyond the longest completion, as TRL pads."""
+    """The reason to skip a layout with padding beyond the longest completion (TRL adds none); empty otherwise."""
     width = inputs.batch.width + inputs.layout.extra
     longest = int(inputs.batch.length.max())
     return "" if longest == width else "TRL pads to the longest completion, but all are shorter than the width"
@@ -167,7 +167,7 @@ def _rollout(path: str, kind: str, settings: Settings) -> Step:
 
 
 def rollout_conditions(*, masked: bool) -> tuple[Callable[[Inputs], str], ...]:
-    """The conditions of a rollout; unless completions can be ``masked``, every completion trains."""
+    """The conditions of a rollout. Unless ``masked`` is True, every completion must train."""
     unmasked = () if masked else (trains_every_completion,)
     return (
         prompts_are_contiguous,
@@ -180,7 +180,7 @@ def rollout_conditions(*, masked: bool) -> tuple[Callable[[Inputs], str], ...]:
 
 
 def several_generations(inputs: Inputs) -> str:
-    """Require at least two completions per prompt."""
+    """The reason to skip a batch with one completion per prompt (the configuration rejects it); empty otherwise."""
     return "the configuration rejects one completion per prompt" if max(group_sizes(inputs)) < 2 else ""
 
 
@@ -202,7 +202,7 @@ def _advantages(path: str, kind: str, name: str, settings: Settings, claimed: Cl
 
 
 def _over_ranks(target: Target, path: str, kind: str, settings: Settings, claimed: Claims) -> Boundary:
-    """The advantages that two ranks get of a rollout; the completions of a prompt may be on both ranks."""
+    """The advantages that two ranks get from a rollout; the completions of a prompt may be on both ranks."""
     boundary = _advantages(path, kind, "two ranks", settings, claimed)
     step = Step(
         call=rank_advantages,

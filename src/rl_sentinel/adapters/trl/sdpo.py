@@ -1,4 +1,4 @@
-"""TRL's SDPO with the policy loss alone: ``compute_loss`` of its trainer over micro-batches."""
+"""TRL's SDPO with only the policy loss: ``compute_loss`` of its trainer, over micro-batches."""
 
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
@@ -48,19 +48,19 @@ _TYPES: Mapping[str, Claims] = {
 
 
 class Model:
-    """A double of the trained model, whose first logit is the log-prob of the next token.
+    """A fake trained model. Its first logit is the log-prob of the next token.
 
-    All logits are 0 if the tokens passed to the model are not those of the completion.
+    All logits are 0 if the model gets other tokens than those of the completion.
     """
 
     training = True
 
     def __init__(self, logprobs: Tensor, tokens: Tensor) -> None:
-        """Store ``[B, T]`` log-probs and tokens of the completion."""
+        """Store ``[B, T]`` log-probs and token ids of the completion."""
         self.logprobs, self.tokens = logprobs, tokens
 
     def __call__(self, input_ids: Tensor, **_inputs: object) -> Any:  # noqa: ANN401 - as a model of transformers
-        """``[B, T + 1, V]`` logits from the prompt token on; the last position predicts nothing."""
+        """Logits ``[B, T + 1, V]`` from the prompt token on; the last position predicts no token."""
         right = torch.equal(input_ids[:, -self.tokens.shape[1] :], self.tokens)
         logits = torch.cat([self.logprobs * right, torch.zeros_like(self.logprobs[:, :1])], dim=1)
         return SimpleNamespace(logits=logits.unsqueeze(-1))
@@ -72,7 +72,7 @@ def first_logit(logits: Tensor, _ids: Tensor) -> Tensor:
 
 
 def policy_trainer(kind: Any, loss_type: str, clip_low: float, clip_high: float, micro_batches: int) -> Any:  # noqa: ANN401
-    """A trainer made without its constructor, in training mode, on samples of the policy only."""
+    """A trainer in training mode, created without a call of its constructor, that trains on policy samples only."""
     trainer = object.__new__(kind)
     trainer.__dict__ |= {
         "args": SimpleNamespace(distillation_weight=0.0, loss_type=loss_type),
@@ -93,7 +93,7 @@ def policy_trainer(kind: Any, loss_type: str, clip_low: float, clip_high: float,
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss with each way of normalizing."""
+    """The loss with each type of normalization."""
     path = f"{TRAINER}.compute_loss"
     if not target.has(path) or not target.has(f"{TRAINER}._compute_policy_loss"):
         return

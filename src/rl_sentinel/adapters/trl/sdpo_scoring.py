@@ -52,7 +52,7 @@ _LOGS = "sdpo_trainer.py, _record_reward_diagnostics and _record_completion_metr
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The advantages with each way of scaling, and the metrics logged with them."""
+    """The advantages with each type of reward scaling, and the metrics that are logged with them."""
     if not target.has(PATH) or target.fails(TRAINER):
         return
     source = source_of(target.find(PATH))
@@ -71,7 +71,7 @@ def make_scorer(  # noqa: PLR0913 - the parts of a trainer that score a rollout
     rank: int,
     ranks: int,
 ) -> Any:  # noqa: ANN401 - a trainer
-    """A bare trainer with the attributes that scoring reads; it samples these completions."""
+    """A bare trainer with the attributes that the scoring method reads; it samples these completions."""
     tokenizer = SimpleNamespace(pad_token_id=PADDING, eos_token_id=END, batch_decode=decoded)
     length = torch.tensor([len(ids) for ids in completions])
     width = int(length.max())
@@ -110,21 +110,21 @@ def make_scorer(  # noqa: PLR0913 - the parts of a trainer that score a rollout
 
 
 def decoded(ids: Sequence[object], **_options: object) -> list[str]:
-    """A double of the tokenizer: the same text for every completion."""
+    """Decode every completion to the same text, in place of the tokenizer."""
     return ["w1"] * len(ids)
 
 
 def sampled(batch: Mapping[str, Any], *_rows: object, **_more: object) -> dict[str, Any]:
-    """A double of the methods that sample and write teacher prompts: returns a known batch."""
+    """Return a known batch, in place of methods that sample completions or write teacher prompts."""
     return dict(batch)
 
 
 def _nothing(*_arguments: object, **_more: object) -> None:
-    """Do nothing: a double of methods that only warn or call callbacks."""
+    """Do nothing, in place of methods that only warn or call callbacks."""
 
 
 def score_completions(entry: Callable[..., Any], trainers: list[Any], inputs: list[dict[str, str]]) -> dict[str, Any]:
-    """The advantages of all rows, as their ranks get them, and the trainer of rank 0."""
+    """The advantages of all rows, computed on their ranks, and the trainer of rank 0."""
     size = len(inputs) // len(trainers)
     parts = [inputs[rank * size : (rank + 1) * size] for rank in range(len(trainers))]
     scored = run_on_ranks(len(trainers), lambda rank: entry(trainers[rank], parts[rank])["advantages"])

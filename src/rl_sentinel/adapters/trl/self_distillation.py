@@ -53,7 +53,7 @@ _LOSS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss of each trainer at each mixture."""
+    """The loss of each trainer at each mixture weight."""
     for path in TRAINERS:
         method = f"{path}._compute_self_distillation_loss"
         if not target.has(method) or not target.has(f"{path}.compute_loss"):
@@ -65,7 +65,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class Model:
-    """A double of a model with known logits at the tokens of the completions; 0 elsewhere."""
+    """A fake model with known logits at the tokens of the completions, and 0 elsewhere."""
 
     training = True
 
@@ -80,7 +80,7 @@ class Model:
         """Do nothing."""
 
     def __call__(self, input_ids: Tensor, attention_mask: Tensor, logits_to_keep: int = 0, **_more: object) -> Any:  # noqa: ANN401 - as a model of transformers
-        """``[B, S, V]`` logits of the token after each position; the last position predicts nothing."""
+        """Logits ``[B, S, V]`` of the token after each position; the last position predicts no token."""
         if attention_mask.shape != input_ids.shape:
             message = f"attention_mask has shape {tuple(attention_mask.shape)}, expected that of input_ids"
             raise ValueError(message)
@@ -114,7 +114,7 @@ def make_distiller(kind: Any, alpha: float, teacher: object, micro_batches: int)
 
 
 def distil(entry: Callable[..., Any], distiller: Any, model: Model, inputs: Mapping[str, Tensor]) -> Tensor:  # noqa: ANN401 - a trainer
-    """The loss of a micro-batch, whose completions follow a longer prompt for the teacher."""
+    """The loss of a micro-batch. The teacher reads each completion after a longer prompt."""
     before = inputs["prompt_mask"].new_ones(len(inputs["prompt_ids"]), TEACHER_PROMPT)
     teacher = {
         "teacher_input_ids": torch.cat([before, inputs["completion_ids"]], 1),
@@ -125,7 +125,7 @@ def distil(entry: Callable[..., Any], distiller: Any, model: Model, inputs: Mapp
 
 
 def loss(path: str, name: str, settings: Settings, make: Callable[..., Any], teacher: type[Any]) -> Boundary:
-    """The loss of a trainer that ``make`` builds; its teacher is in the attribute ``teacher.place``."""
+    """The loss of a trainer that ``make`` builds. The trainer stores its teacher in the attribute ``teacher.place``."""
     trainer = Object(
         make,
         {

@@ -1,4 +1,4 @@
-"""TRL's distillation from a teacher on a server, which returns log-probs of the most likely tokens only."""
+"""TRL's distillation from a teacher on a server. The server returns log-probs of the most likely tokens only."""
 
 import math
 from collections import defaultdict
@@ -71,7 +71,7 @@ ALPHAS: Mapping[str, Settings] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss of each trainer that can ask a server."""
+    """The loss of each trainer that can request log-probs from a server."""
     for path in TRAINERS:
         entry = f"{path}.compute_loss"
         if not target.has(f"{path}.{ASKS}") or not target.has(entry):
@@ -90,7 +90,7 @@ def _of_itself(path: str, name: str, alpha: Settings) -> Boundary:
 
 
 class Teacher:
-    """A double of the server's client: log-probs of the completions of a batch, by row."""
+    """A fake client of the teacher server, which returns log-probs of the completions of a batch."""
 
     #: Where a trainer has it.
     place = "teacher_client"
@@ -102,7 +102,7 @@ class Teacher:
     def get_sequence_logprobs(
         self, sequences: list[list[int]], prompt_lengths: list[int], top_logprobs: int, temperature: float = 1.0
     ) -> dict[str, Any]:
-        """For each token of a completion, its log-prob, and the most likely tokens with their log-probs."""
+        """For each token of a completion: its log-prob, and the most likely tokens with their log-probs."""
         found: dict[str, list[Any]] = {"actual_logprobs": [], "logprobs": [], "logprob_token_ids": []}
         for row, (ids, before) in enumerate(zip(sequences, prompt_lengths, strict=True)):
             known = (self.logits[row, : len(ids) - before] / temperature).log_softmax(-1)
@@ -138,7 +138,7 @@ def make_distiller(kind: Any, beta: float, likeliest: int, tail: bool, teacher: 
 
 
 def make_self_distiller(kind: Any, alpha: float, teacher: Teacher, micro_batches: int) -> Any:  # noqa: ANN401 - a class of the target
-    """A bare trainer whose teacher is on the server that samples, with the weights of this step."""
+    """A bare trainer whose teacher runs on the sampling server, with the weights of the current step."""
     made = self_distillation.make_distiller(kind, alpha, teacher, micro_batches)
     vars(made.args).update(
         distillation_mode="topk_logits", distillation_topk=teacher.logits.shape[-1], distillation_add_tail=False
@@ -159,7 +159,7 @@ def distil(
     inputs: Mapping[str, Tensor],
     count: Tensor | None = None,
 ) -> Tensor:
-    """The loss of a batch, which also has whole sequences with labels, as earlier releases read them.
+    """The loss of a batch. Earlier releases read the whole sequences with labels that the batch also contains.
 
     ``count`` is the number of trained tokens of the optimizer step.
     """
@@ -223,12 +223,18 @@ def _loss(path: str, name: str) -> Boundary:
 
 
 def teacher_has_no_ties(inputs: Inputs) -> str:
-    """Require that no two tokens are equally likely for the teacher: at a tie, the likeliest one is arbitrary."""
+    """The reason to skip a batch where two tokens are equally likely for the teacher; empty otherwise.
+
+    At a tie, the choice of the most likely token is arbitrary.
+    """
     ordered = inputs.batch.ref_logits.sort(2).values
     return "two tokens of the vocabulary are equally likely" if bool((ordered.diff(dim=2) < LEAST_REST).any()) else ""
 
 
 def no_token_is_impossible(inputs: Inputs) -> str:
-    """Require a probability above 0 for each token: the rest outside the support is clamped, which matters near 0."""
+    """The reason to skip a batch where a token has almost no probability; empty otherwise.
+
+    TRL clamps the probability outside the support, which changes the result near 0.
+    """
     least = min(x.log_softmax(2).amin().item() for x in (inputs.batch.logits, inputs.batch.ref_logits))
     return "a token of the vocabulary has almost no probability" if least < math.log(LEAST_REST) else ""

@@ -1,4 +1,4 @@
-"""TRL's simple self-distillation: the cross-entropy of completions that the model sampled, over micro-batches."""
+"""TRL's simple self-distillation over micro-batches: the cross-entropy of completions that the model sampled."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ _PRODUCER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss, in releases that have the trainer."""
+    """The loss, in releases with this trainer."""
     path = f"{TRAINER}.compute_loss"
     if not target.has(path):
         return

@@ -1,4 +1,4 @@
-"""Experimental trainers of a TRL release that are subclasses of GRPO's."""
+"""Experimental trainers of a TRL release that are subclasses of ``GRPOTrainer``."""
 
 import inspect
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from rl_sentinel.adapters.trl.arguments import GRPO
 
 
 def overriding(target: Target, method: str) -> list[str]:
-    """Paths of the subclasses that override a method."""
+    """Paths of the subclasses that override the method."""
     return [path for path in _subclasses(target) if method in vars(target.find(path))]
 
 

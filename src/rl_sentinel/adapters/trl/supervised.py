@@ -70,11 +70,11 @@ class Examples(PairFeatures):
 
     @property
     def shapes(self) -> frozenset[str]:
-        """The length."""
+        """The column ``length``, which determines the length of each response."""
         return frozenset({"length"})
 
     def put(self, inputs: Inputs) -> list[dict[str, Any]]:
-        """The rows."""
+        """One dict of token ids and mask per row."""
         batch, width = inputs.batch, inputs.batch.width
         rows = []
         for row, (length, mask) in enumerate(zip(batch.length.tolist(), batch.mask.tolist(), strict=True)):
@@ -93,7 +93,7 @@ class Examples(PairFeatures):
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss under each setting of the release, its logged metrics, and the mode under which they are logged."""
+    """The loss under each setting of the release, the metrics it logs, and the mode under which it logs them."""
     path = f"{SFT}.compute_loss"
     if not target.has(path):
         return
@@ -119,7 +119,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def trainers_of_ranks(
     settings: Settings, outputs: Mapping[str, Codec], *, masked: bool, alone: bool = False
 ) -> EachCut:
-    """The trainers of all ranks; with ``alone`` each rank has one micro-batch."""
+    """The trainers of all ranks; with ``alone``, each rank has one micro-batch."""
     built: dict[str, Codec] = {"trainer": Constant(Function(SFT)), **{name: IfSet(name) for name in settings}}
     at = {"trainer": "__class__", **{name: f"args.{name}" for name in settings}}
     parts: dict[str, Codec] = {
@@ -176,7 +176,10 @@ def step_boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
 
 
 def tokens_have_probabilities(inputs: Inputs) -> str:
-    """Require log-probs of trained tokens below 0: the model double gives the rest to another token."""
+    """The reason to skip a batch with a log-prob of 0 at a trained token; empty otherwise.
+
+    The fake model gives the remaining probability to another token.
+    """
     certain = (inputs.batch.logprob > LARGEST) & inputs.batch.mask
     return "the probability of a token is not below 1" if bool(certain.any()) else ""
 

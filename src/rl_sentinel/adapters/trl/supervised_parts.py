@@ -1,4 +1,4 @@
-"""TRL's supervised fine-tuning under context parallelism: logged metrics of ranks that have a part of each sequence."""
+"""TRL's supervised fine-tuning under context parallelism: metrics of ranks that each hold a part of a sequence."""
 
 import inspect
 from collections.abc import Iterator
@@ -69,7 +69,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def train_parts(entry: Any, trainers: list[Any]) -> dict[str, Any]:  # noqa: ANN401 - a method of the target, trainers
-    """The loss of a batch whose sequences are split over ranks, and the metrics of rank 0."""
+    """The loss of a batch with sequences split over ranks, and the metrics of rank 0."""
     (trainer,) = trainers
     rows = [dataset_row(trainer.train_dataset.column_names, example) for example in trainer.examples]
     whole = as_shifted(trainer.data_collator(rows))
@@ -91,7 +91,7 @@ def train_parts(entry: Any, trainers: list[Any]) -> dict[str, Any]:  # noqa: ANN
 
 
 def as_shifted(batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    """A collated batch with labels of the next tokens and positions, padded so that it splits into equal parts."""
+    """A collated batch with labels of next tokens and with positions, padded such that it splits into equal parts."""
     missing = -batch["input_ids"].shape[1] % PARTS
     fill = {"labels": IGNORED}
     even = {name: pad(value, (0, missing), value=fill.get(name, 0)) for name, value in batch.items()}
@@ -103,6 +103,6 @@ def as_shifted(batch: dict[str, Tensor]) -> dict[str, Tensor]:
 def logits_of_part(
     backbone: LogitBackbone, ids: Tensor, part: slice, *_own: object, **_more: object
 ) -> SimpleNamespace:
-    """The logits at the positions of a part; each token also attends to the parts before."""
+    """The logits at the positions of a part. Each token also attends to the earlier parts."""
     whole = backbone(ids).last_hidden_state[:, part]
     return SimpleNamespace(last_hidden_state=whole, past_key_values=None, hidden_states=None, attentions=None)

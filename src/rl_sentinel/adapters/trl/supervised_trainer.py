@@ -19,7 +19,7 @@ Example = dict[str, list[int]]
 
 
 def dataset_row(columns: list[str], example: Example) -> dict[str, list[int]]:
-    """A row with the columns of the trainer's prepared data set."""
+    """A row of the data set that has only these columns."""
     ids = example["prompt"] + example["response"]
     trained = [0] * len(example["prompt"]) + example["trained"]
     every = {
@@ -61,9 +61,9 @@ def start_optimizer_step(  # noqa: PLR0913 - the trainer, its rank, and the outp
 
 
 def train_ranks(entry: Any, trainers: list[Any]) -> dict[str, Any]:  # noqa: ANN401 - a method of the target, trainers
-    """An optimizer step of data-parallel ranks: the mean of their losses, and the trainer of rank 0.
+    """Run an optimizer step on data-parallel ranks; return the mean of their losses, and the trainer of rank 0.
 
-    ``entry`` is not called here: it names the target's method that the training step calls.
+    ``entry`` is not called here: it names the audited method, which the training step calls.
     """
     losses = run_on_ranks(len(trainers), lambda rank: train_rank(entry, trainers[rank]))
     return {"loss": torch.stack(losses).mean(), "trainer": trainers[0]}
@@ -88,16 +88,16 @@ def train_rank(_entry: Any, trainer: Any) -> Tensor:  # noqa: ANN401 - a method 
 
 
 def alone(trainer: Any) -> Any:  # noqa: ANN401 - a trainer
-    """The trainer with its own record of losses, separate from the trainer that it was copied from."""
+    """The trainer with a new record of losses, separate from the record of the original trainer."""
     trainer.accelerator = RankAccelerator(trainer.accelerator.own, 0, 1)
     return trainer
 
 
 def count_wrong_modes(entry: Any, trainers: list[Any]) -> dict[str, Any]:  # noqa: ANN401 - a method of the target, trainers
-    """The number of metrics that evaluation and training log under the wrong mode, and the loss of the step.
+    """The number of metrics that evaluation and training log under the wrong mode, and the loss of the training step.
 
-    ``mixed`` is the number of metrics of an evaluation of the first row that include the training step before it.
-    ``entry`` is not called here: it names the target's method that evaluation and training call.
+    ``mixed`` is the number of metrics in an evaluation of the first row that depend on the training step before it.
+    ``entry`` is not called here: it names the audited method, which evaluation and training call.
     """
     (trainer,) = trainers
     columns, losses = trainer.train_dataset.column_names, list[Tensor]()

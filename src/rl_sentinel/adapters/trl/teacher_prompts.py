@@ -1,4 +1,4 @@
-"""The prompts of SDPO's teacher in TRL: each shows the question of its row and a successful answer of its group."""
+"""The prompts of SDPO's teacher in TRL: each contains the row's question and a successful answer from its group."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -48,13 +48,13 @@ _PRODUCER = "sdpo_trainer.py, _prepare_training_batch: the rows of a rank, their
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The prompts over two ranks, in releases that build them; :mod:`self_distillation` reports one that fails."""
+    """The prompts over two ranks, in releases that build them; :mod:`self_distillation` reports failing trainers."""
     if target.has(f"{BUILDER}.build") and not target.fails(TRAINER):
         yield from bindable(target, _prompts(target))
 
 
 class Part:
-    """The rows of a rank: a builder of the target for them, their completions and rewards."""
+    """The rows of a rank: their completions and rewards, and the class that builds teacher prompts for them."""
 
     def __init__(  # noqa: PLR0913 - the parts of a rollout
         self,
@@ -65,12 +65,12 @@ class Part:
         rank: int,
         ranks: int,
     ) -> None:
-        """Store the parts."""
+        """Store the builder class and the rows of the rank."""
         self.builder, self.completions, self.rewards = builder, completions, rewards
         self.generations, self.rank, self.ranks = generations, rank, ranks
 
     def build(self, prompts: list[str], first: int) -> list[list[str]]:
-        """The words of each row of the teacher, after whether it counts: a prompt and a completion."""
+        """For each row, a word that says whether the row counts, and the words of its teacher prompt and completion."""
         tokenizer = make_tokenizer()
         rows = [
             [*ids_of(tokenizer, " ".join([answer(first + n)] * (len(own) - 1))), END]
@@ -89,7 +89,7 @@ class Part:
 
 
 def make_trainer(tokenizer: Any, generations: int, rank: int, ranks: int) -> Any:  # noqa: ANN401 - of transformers
-    """A double of the trainer with the attributes that its builder reads."""
+    """A fake trainer with the attributes that the builder reads."""
     arguments = SimpleNamespace(
         success_reward_threshold=SUCCESS,
         dont_reprompt_on_self_success=True,
@@ -116,7 +116,7 @@ def make_trainer(tokenizer: Any, generations: int, rank: int, ranks: int) -> Any
 
 
 def answer(row: int) -> str:
-    """The word of which a row's completion consists."""
+    """The word that the completion of a row repeats."""
     return f"w{QUESTIONS + row}"
 
 
@@ -125,7 +125,7 @@ def compare_prompts(
     parts: list[Part],
     inputs: list[dict[str, str]],
 ) -> dict[str, list[float]]:
-    """The number of words of each row of the teacher, and 1 where they are not words that the row may have."""
+    """For each teacher row, its number of words, and 1 if these words are not allowed for the row."""
     size = len(inputs) // len(parts)
     texts = [one["prompt"] for one in inputs]
     build = [partial(part.build, texts[n * size : (n + 1) * size], n * size) for n, part in enumerate(parts)]
@@ -142,7 +142,7 @@ def compare_prompts(
 
 
 def few_rows(inputs: Inputs) -> str:
-    """Require that each row and each question has a word of its own."""
+    """The reason to skip a batch with more rows than known words for questions or answers; empty otherwise."""
     return "there are more rows than words" if inputs.batch.rows > min(QUESTIONS, ANSWERS) else ""
 
 

@@ -1,4 +1,4 @@
-"""TRL's chat templates for training: whether replies and calls of tools have the text of the original template."""
+"""TRL's chat templates for training: a check that they render replies and tool calls like the original templates."""
 
 import importlib
 import json
@@ -40,7 +40,7 @@ MESSAGES: Mapping[str, Callable[[str], dict[str, Any]]] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The training variants of a release that has them next to their originals."""
+    """The training variants, in releases that also contain the original templates."""
     if not target.has(PATH) or target.fails(PATH):
         return
     module = vars(target.module(MODULE))
@@ -56,10 +56,10 @@ def _call(arguments: object) -> dict[str, Any]:
 
 
 def varied_texts(patch: Callable[..., Any], lengths: Tensor, names: list[str], message: str) -> dict[str, list[float]]:
-    """Count, per row and template, the words and signs of a conversation that differ from the original template.
+    """Count, per row and template, the words and characters of a conversation that differ from the original template.
 
-    The conversation ends with the message. It may have an end token that the original writes with the next message. A
-    message that the original refuses counts 0.
+    The conversation ends with the message. It may end with an end token that the original template writes together with
+    the next message. A message that the original template refuses counts as 0.
     """
     counts = [int(words) for words in lengths.sum(1).tolist()]
     found: dict[str, list[float]] = {"count": [float(words) for words in counts]}
@@ -88,7 +88,7 @@ def _words(text: str) -> list[str]:
 
 
 def rendered(template: str, conversation: list[dict[str, Any]], **options: object) -> str | None:
-    """The text of a conversation, whose content may be a text or a list of parts; None if the template refuses it."""
+    """The rendered text of a conversation, with contents as text or as lists of parts; None if the template fails."""
     render = importlib.import_module("transformers.utils.chat_template_utils").render_jinja_template
     errors = (importlib.import_module("jinja2").TemplateError, TypeError)
     for form in (conversation, in_parts(conversation)):

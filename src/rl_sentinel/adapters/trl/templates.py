@@ -110,7 +110,7 @@ def reply(row: int, words: int, side: int, *, thinks: bool) -> str:
 def applied_rows(
     apply: Callable[..., Any], sides: Sequence[str], lengths: Tensor, *, thinks: bool
 ) -> dict[str, list[float]]:
-    """Count the words of prompt and completion that differ from the template of the conversation, per row and side."""
+    """Count, per row and side, the words that differ from the template of the whole conversation."""
     tokenizer = make_tokenizer()
     tokenizer.chat_template = THINKING if thinks else TEMPLATE
     found: dict[str, list[float]] = {name: [] for name in ("count", *sides)}
@@ -152,7 +152,7 @@ def _after_a_call(path: str, *, lines: bool) -> Boundary:
 
 
 def suffixes(entry: Callable[..., Any], lengths: Tensor, *, lines: bool) -> dict[str, list[float]]:
-    """Count the tokens of a reply with its end token, and of the text after it, that differ from the template."""
+    """Count the tokens that differ from the template, in a reply with its end token and in the text after it."""
     tokenizer = make_tokenizer()
     tokenizer.chat_template = BROKEN_LINES if lines else TEMPLATE
     trainer = SimpleNamespace(
@@ -179,7 +179,7 @@ def suffixes(entry: Callable[..., Any], lengths: Tensor, *, lines: bool) -> dict
 
 
 def _tokenizing(target: Target, owner: str) -> str:
-    """The method of a trainer that tokenizes prompts; empty if it has none that can be called alone."""
+    """The trainer's method that tokenizes prompts; empty if the trainer has no such method that can be called alone."""
     if not target.has(owner) or target.fails(owner):
         return ""
     for path in (f"{owner}._tokenize_prompts", f"{owner}._generate_single_turn"):
@@ -215,7 +215,7 @@ def _prompts(kind: str, owner: str, path: str, *, chat: bool) -> Boundary:
 
 
 def prompts_of(lengths: Tensor, *, chat: bool) -> list[Any]:
-    """Prompts of as many words as each response; every other conversation has an earlier reply."""
+    """Prompts with as many words as the responses; every other conversation contains an earlier reply."""
     texts = [" ".join(f"w{3 + n}" for n in range(count)) for count in lengths.sum(1).tolist()]
     earlier = [{"role": "user", "content": "w1"}, {"role": "assistant", "content": "w2 w3"}]
     asked = [[*earlier[: 2 * (row % 2)], {"role": "user", "content": text}] for row, text in enumerate(texts)]
@@ -223,7 +223,7 @@ def prompts_of(lengths: Tensor, *, chat: bool) -> list[Any]:
 
 
 def tokenized_prompts(entry: Callable[..., Any], owner: type, lengths: Tensor, *, chat: bool) -> dict[str, list[float]]:
-    """Count the tokens of each prompt that differ from its template, as the trainer's method tokenizes it."""
+    """Count the tokens of each prompt, tokenized by the trainer's method, that differ from the chat template."""
     tokenizer, prompts = make_tokenizer(), prompts_of(lengths, chat=chat)
     absent = ("environment_factories", "tools", "chat_template", "max_prompt_length")
     about = {"processing_class": tokenizer, "_tokenizer": tokenizer, "chat_template_kwargs": {}, "_is_vlm": False}
@@ -238,7 +238,7 @@ def sampled_prompts(
     *,
     chat: bool,
 ) -> dict[str, list[float]]:
-    """Count the tokens of each prompt that differ from its template, in releases whose method also samples."""
+    """Count the tokens of each prompt that differ from the chat template, in releases whose method also samples."""
     ready, prompts = ready_to_train(owner, 1), prompts_of(lengths, chat=chat)
     asked: list[list[int]] = []
     ready.model.generate = partial(_asked, asked)
@@ -247,7 +247,7 @@ def sampled_prompts(
 
 
 def _asked(asked: list[list[int]], input_ids: Tensor, attention_mask: Tensor, **_options: object) -> Tensor:
-    """A double of the model's ``generate``: it records the tokens that it may attend to, and samples one token."""
+    """A fake ``generate`` of the model: it records the tokens under the attention mask, and returns an end token."""
     asked += [ids[own.bool()].tolist() for ids, own in zip(input_ids, attention_mask, strict=True)]
     return torch.cat([input_ids, torch.full_like(input_ids[:, :1], END)], 1)
 

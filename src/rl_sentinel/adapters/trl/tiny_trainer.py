@@ -1,4 +1,4 @@
-"""Build real TRL trainers with a tiny random model, a small tokenizer, and doubles of model and reward function."""
+"""Build real TRL trainers with a tiny random model and a small tokenizer, and fakes for policy and reward function."""
 
 import dataclasses
 import importlib.util
@@ -27,7 +27,7 @@ TEMPLATE = (
 
 
 class Policy:
-    """A double of the policy with the log-probs and entropies of a forward pass on the batch."""
+    """A fake policy with the log-probs and entropies of a forward pass on the batch."""
 
     def __init__(self, logprobs: Tensor, entropies: Tensor) -> None:
         """Store ``[B, T]`` log-probs and entropies."""
@@ -35,20 +35,20 @@ class Policy:
         self.training = True
 
     def train(self) -> None:
-        """Do nothing: it is always in training mode."""
+        """Do nothing: the policy is always in training mode."""
 
 
 class RowRewards:
-    """A reward function; its rewards times its weight are the outcomes of the batch, by row."""
+    """A reward function. The outcome of a row in the batch is the reward times the function's weight."""
 
     def __init__(self, name: str, weight: float, values: Sequence[float | None] = ()) -> None:
-        """Store the name for the log, the weight, and the outcomes."""
+        """Store the name that logs use, the weight, and the outcomes."""
         self.__name__ = name
         self.weight = weight
         self.values = list(values)
 
     def __call__(self, prompts: Sequence[str], *_completions: object, **_columns: object) -> list[float | None]:
-        """One reward per row."""
+        """One reward per row; 0 if no outcomes are stored."""
         scored = [None if value is None else value / self.weight for value in self.values]
         return scored or [0.0] * len(prompts)
 
@@ -66,7 +66,7 @@ def make_tokenizer() -> Any:  # noqa: ANN401 - a tokenizer of transformers
 
 
 def make_byte_tokenizer() -> Any:  # noqa: ANN401 - a tokenizer of transformers
-    """A byte-level tokenizer for the same words: as in BPE, a space belongs to the next word."""
+    """A byte-level tokenizer for the same words. As in BPE, a space is part of the token of the next word."""
     from tokenizers import Regex, decoders, pre_tokenizers  # noqa: PLC0415 - in the target's overlay
 
     words = [f"{space}w{n}" for n in range(WORDS) for space in ("", SPACE)]
@@ -78,7 +78,7 @@ def make_byte_tokenizer() -> Any:  # noqa: ANN401 - a tokenizer of transformers
 
 
 def make_character_tokenizer() -> Any:  # noqa: ANN401 - a tokenizer of transformers
-    """A tokenizer with a token for each byte, whose text can be any."""
+    """A tokenizer with one token per byte, which can encode any text."""
     from tokenizers import Regex, decoders, pre_tokenizers  # noqa: PLC0415 - in the target's overlay
 
     in_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -117,15 +117,15 @@ _NAMES = {"distillation": "Distillation"}
 
 
 def make_trainer(kind: str, derived: Any = None, engine: str = "", **settings: Any) -> Any:  # noqa: ANN401 - a class of the target, a trainer
-    """A trainer of the target, built by its own constructor from its own configuration.
+    """A trainer of the audited TRL, built by its constructor and its configuration class.
 
     Args:
         kind: ``"grpo"``, ``"rloo"``, or ``"distillation"``, which has a teacher and no reward.
-        derived: a subclass of that trainer, with its own configuration.
+        derived: a subclass of that trainer, with a separate configuration class.
         engine: the mode of a vLLM engine that the constructor starts; the caller replaces the function that starts it.
         settings: fields of the configuration; the configuration raises on a field that the release lacks. A reference
-            policy and a vLLM engine are set after construction: the constructor would download one and start the
-            other.
+            policy and a vLLM engine are set after construction: the constructor would download the policy and
+            start the engine.
     """
     from datasets import Dataset  # noqa: PLC0415 - in the target's overlay
 

@@ -33,13 +33,13 @@ _SAYS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The planner, in releases whose rows share prefixes; :mod:`async_loss` reports a module that fails."""
+    """The planner, in releases whose rows share prefixes. :mod:`async_loss` reports a module that fails."""
     if target.has(f"{PLANNER}.__iter__") and not target.fails(PLANNER) and target.has(f"{PLANNER}._place"):
         yield from bindable(target, _plan())
 
 
 def planned_uses(planner: Callable[..., Iterable[Any]], lengths: Tensor) -> list[float]:
-    """How often each sample is in a row of a micro-batch; 0 for one whose row forwards more tokens than its budget."""
+    """How often each sample is in a row of a micro-batch; rows that exceed the token budget do not count."""
     counts = [int(words) for words in lengths.sum(1).tolist()]
     budget = PROMPT + max(counts) + ROOM
     samples = [_sample(row // GROUP, row, words) for row, words in enumerate(counts)]
@@ -55,7 +55,7 @@ def planned_uses(planner: Callable[..., Iterable[Any]], lengths: Tensor) -> list
 
 
 def _sample(group: int, number: int, words: int) -> dict[str, Any]:
-    """A sample as the queue has it: the tokens of its group's prompt, and tokens of its own, which train."""
+    """A sample in the queue's format: the tokens of the group's prompt, and unique tokens, which train."""
     ids = [10 + group] * PROMPT + [100 * (number + 1) + n for n in range(words)]
     return {
         "number": number,

@@ -1,4 +1,4 @@
-"""Rows whose tokens or mask differ from the chat template, as outputs of a boundary."""
+"""Outputs that count, per row, the tokens or mask values that differ from the chat template."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ ROWS = PerRow("list")
 
 
 def count_differences(found: Sequence[Any], expected: Sequence[Any]) -> float:
-    """The number of positions at which two sequences differ, including those that only one of them has."""
+    """The number of positions at which two sequences differ; positions beyond the end of the shorter sequence count."""
     return float(sum(a != b for a, b in zip(found, expected, strict=False)) + abs(len(found) - len(expected)))
 
 
@@ -27,7 +27,7 @@ def token_outputs(result: Use, count: str = "tokens") -> dict[str, Output]:
 
 
 def mask_output(result: Use) -> dict[str, Output]:
-    """The output for ``masks`` of a result: the number of tokens per row whose mask does not fit the replies."""
+    """One output per row, from ``masks`` of the result: the number of mask values that do not match the replies."""
     return {
         "number of mask values that differ from the replies": Output(
             "B", "tokens", "mask_off_replies", at=result["masks"], form=ROWS

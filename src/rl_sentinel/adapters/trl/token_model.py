@@ -1,4 +1,4 @@
-"""A causal language model with known log-probs or logits, which its backbone looks up by token id."""
+"""A causal language model whose backbone looks up known log-probs or logits by token id."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -28,28 +28,28 @@ LARGEST = -1e-3
 
 
 def token_ids(rows: int, width: int) -> Tensor:
-    """``[B, T]``: the unique id of each response token."""
+    """The unique id of each response token, ``[B, T]``."""
     return FIRST + torch.arange(rows * width).reshape(rows, width)
 
 
 class Backbone:
-    """A double of the backbone whose hidden states are the logits, because the head is the identity.
+    """A fake backbone. Its hidden states are the logits, because the head is the identity.
 
-    The next token of the input gets the log-prob of its id, and :data:`OTHER` the rest of the probability.
+    The next token of the input gets the log-prob of its id, and :data:`OTHER` gets the remaining probability.
     """
 
     def __init__(self, logprobs: Tensor) -> None:
-        """Store ``[B, T]`` log-probs of the tokens of :func:`token_ids`."""
+        """Store ``[B, T]`` log-probs of the tokens from :func:`token_ids`."""
         self.logprobs = logprobs
 
     def spread(self, column: Tensor) -> Tensor:
-        """``[V]``: the column ``[B, T]`` by token id, with a constant at other ids."""
+        """The column ``[B, T]``, arranged by token id as ``[V]``, with a constant at other ids."""
         before = column.new_full((FIRST,), ELSEWHERE)
         after = column.new_full((VOCABULARY - FIRST - column.numel(),), ELSEWHERE)
         return torch.cat([before, column.flatten(), after])
 
     def __call__(self, input_ids: Tensor, **_more: object) -> Any:  # noqa: ANN401 - as a model of transformers
-        """``[B, S, V]`` logits of the token after each position; the last position predicts nothing."""
+        """Logits ``[B, S, V]`` of the token after each position; the last position predicts no token."""
         own = self.spread(self.logprobs).clamp(max=LARGEST)
         following = torch.cat([input_ids[:, 1:], torch.full_like(input_ids[:, :1], PROMPT)], 1)
         chosen = own[following].unsqueeze(-1)
@@ -65,10 +65,10 @@ class Backbone:
 
 
 class ValueModel:
-    """A double of a model with a value head: logits and values of the token after each position."""
+    """A fake model with a value head. At each position, it returns logits and value for the next token."""
 
     def __init__(self, logprobs: Tensor, values: Tensor) -> None:
-        """Store ``[B, T]`` log-probs and values of the tokens of ``token_ids``."""
+        """Store ``[B, T]`` log-probs and values of the tokens from :func:`token_ids`."""
         self.backbone, self.values = Backbone(logprobs), values
 
     def eval(self) -> None:
@@ -81,17 +81,17 @@ class ValueModel:
 
 
 class LogitBackbone:
-    """A double of the backbone with the logits of a batch, at the id of the next token and at a few fixed ids.
+    """A fake backbone with the logits of a batch, placed at the id of the next token and at a few fixed ids.
 
-    Other ids have probability 0; with ``level`` they have the mean logit, so that the mean stays the same.
+    All other ids have probability 0. With ``level``, they have the mean logit instead, which keeps the mean unchanged.
     """
 
     def __init__(self, logits: Tensor, tokens: Tensor, *, level: bool = False) -> None:
-        """Store ``[B, T, V]`` logits and ``[B, T]`` tokens."""
+        """Store ``[B, T, V]`` logits and ``[B, T]`` token ids."""
         self.logits, self.tokens, self.level = logits.flatten(0, 1), tokens.flatten().long(), level
 
     def __call__(self, input_ids: Tensor, **_more: object) -> Any:  # noqa: ANN401 - as a model of transformers
-        """``[B, S, 256]`` logits of the token after each position."""
+        """Logits ``[B, S, 256]`` of the token after each position."""
         following = torch.cat([input_ids[:, 1:], torch.full_like(input_ids[:, :1], PROMPT)], 1)
         place = following - FIRST
         of_case = (place >= 0) & (place < len(self.tokens))
@@ -107,28 +107,28 @@ class LogitBackbone:
 
 
 class HeadedPolicy:
-    """A double of the policy: its head is the identity, and its hidden states give each token its log-prob.
+    """A fake policy. Its head is the identity, and its hidden states give each token its log-prob.
 
-    The rest of the probability goes to the vocabulary entry ``token + 1``.
+    The vocabulary entry ``token + 1`` gets the remaining probability.
     """
 
     training = True
 
     def __init__(self, logprobs: Tensor, tokens: Tensor) -> None:
-        """Store ``[B, T]`` log-probs of completions, and their tokens."""
+        """Store ``[B, T]`` log-probs and token ids of completions."""
         self.logprobs, self.tokens = logprobs, tokens
 
     def train(self) -> None:
-        """Do nothing: it is always in training mode."""
+        """Do nothing: the policy is always in training mode."""
 
     @property
     def lm_head(self) -> SimpleNamespace:
-        """The head: the identity over a vocabulary of all tokens and one more entry."""
+        """The output layer: the identity over a vocabulary with all tokens and one more entry."""
         size = int(self.tokens.max()) + 2 if self.tokens.numel() else 2
         return SimpleNamespace(weight=torch.eye(size, dtype=self.logprobs.dtype), bias=None)
 
     def base_model(self, input_ids: Tensor, **_inputs: object) -> SimpleNamespace:
-        """``[B, P + T, V]`` hidden states; the last position predicts nothing."""
+        """Hidden states ``[B, P + T, V]``; the last position predicts no token."""
         own, token = self.logprobs.clamp(max=LARGEST).unsqueeze(2), self.tokens.unsqueeze(2)
         size = len(self.lm_head.weight)
         hidden = torch.full((*self.tokens.shape, size), NEVER, dtype=own.dtype)
@@ -140,7 +140,7 @@ class HeadedPolicy:
 
 
 def make_language_model() -> Any:  # noqa: ANN401 - a model of transformers
-    """A causal language model whose head is the identity, for :class:`Backbone` and :class:`LogitBackbone`."""
+    """A causal language model with an identity head, for use with :class:`Backbone` and :class:`LogitBackbone`."""
     model = make_model(VOCABULARY)
     head = nn.Linear(VOCABULARY, VOCABULARY, bias=False)
     head.weight = nn.Parameter(torch.eye(VOCABULARY), requires_grad=False)

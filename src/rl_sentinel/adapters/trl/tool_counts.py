@@ -1,4 +1,4 @@
-"""TRL's tool-call metrics: calls per completion, and the fraction that fail, over ranks."""
+"""TRL's tool-call metrics over ranks: calls per completion, and the fraction of calls that fail."""
 
 from collections.abc import Callable, Iterator
 from copy import copy
@@ -43,7 +43,7 @@ _DOCS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Logged numbers of tool calls, in releases that log them."""
+    """The logged metrics of tool calls, in releases that log such metrics."""
     for kind in WITH_TOOLS:
         path = f"{TRAINERS[kind]}._generate"
         if not target.has(path) or target.fails(path):
@@ -102,7 +102,7 @@ def parsed(_tokenizer: object, ids: list[int], *_arguments: object, **_more: obj
 
 
 def ready_to_call(trainer: Any, rank: int, ranks: int, trained: Tensor, scored: list[bool], **more: Tensor) -> Any:  # noqa: ANN401 - a trainer
-    """The trainer of a rank whose replies call a tool if their row trains; the call fails if the row is not scored."""
+    """The trainer of a rank. A reply calls a tool if its row trains; the call fails if the row is not scored."""
     live = trained.any(1).tolist()
     first = [(CALLS if good else FAILS) if calls else PLAIN for calls, good in zip(live, scored, strict=True)]
     ready = with_tools(ready_to_train(trainer, 1, None, rank, ranks), len(first))
@@ -123,13 +123,13 @@ def replies(
     *_more: object,
     **_options: object,
 ) -> Any:  # noqa: ANN401 - as the method
-    """Replies of the first turn; then, after each tool result, a reply without a call."""
+    """The replies of the first turn. After each tool result, a reply without a tool call."""
     sampled, read = next(first, None), [prompt_ids(tokenizer, prompt) for prompt in prompts]
     return answered(order, tokenizer, read) if sampled is None else in_order(order, read, sampled)
 
 
 def count_calls(entry: Callable[..., Any], trainers: list[Any]) -> Any:  # noqa: ANN401 - a trainer
-    """The trainer of rank 0, after each rank has sampled and called its tools."""
+    """The trainer of rank 0, after all ranks have sampled replies and called tools."""
     prompts = [[[{"role": "user", "content": "w1"}] for _ in ready.replies.scored] for ready in trainers]
     run_on_ranks(len(trainers), lambda rank: entry(trainers[rank], prompts[rank]))
     return trainers[0]

@@ -1,4 +1,4 @@
-"""TRL's tool-calling loop: whether sampled tokens stay unchanged, and which tokens train."""
+"""TRL's tool-calling loop: checks that sampled tokens stay unchanged and that the correct tokens train."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ from rl_sentinel.core.claims import claims
 #: Tokens of a reply, one that its parsed message does not have, and one of the reply to the result.
 REPLY, HIDDEN, LAST = 6, 14, 15
 
-#: What the tool answers.
+#: The result of the tool.
 RESULT = "w9"
 
 _LOOP = (
@@ -36,7 +36,7 @@ _LOOP = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The tool loop of each trainer that has one."""
+    """The tool loop of each trainer that has a tool loop."""
     for kind in WITH_TOOLS:
         path = f"{TRAINERS[kind]}._tool_call_loop"
         if target.has(path) and not target.fails(path):
@@ -78,12 +78,12 @@ def parsed(*_arguments: object, **_more: object) -> dict[str, Any]:
 
 
 def look() -> str:
-    """A double of a tool, which the completion calls."""
+    """A fake tool, which completions call."""
     return RESULT
 
 
 def with_tools(trainer: Any, rows: int) -> Any:  # noqa: ANN401 - a trainer
-    """The trainer with one tool per row, which its completion may call once."""
+    """The trainer with one tool per row. Each completion may call its tool once."""
     trainer.tools, trainer.chat_template, trainer.chat_template_kwargs, trainer.eos_token_id = [look], None, {}, END
     trainer.max_tool_calling_iterations, trainer.max_completion_length = 1, 64
     trainer._sync_tool_dicts = [{"look": look} for _ in range(rows)]  # noqa: SLF001 - where the trainer has its tools
@@ -102,7 +102,7 @@ def called_tools(
 ) -> dict[str, list[float]]:
     """Count, per completion, tokens that come neither from the model nor from a tool, and wrong mask values.
 
-    With ``hidden``, each reply has a token that its parsed message does not have.
+    With ``hidden``, each reply contains a token that its parsed message lacks.
     """
     counts = lengths.sum(1).tolist()
     ready, tokenizer = with_tools(copy(trainer), len(counts)), trainer.processing_class
@@ -129,7 +129,7 @@ def _parameters(entry: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def prompt_ids(tokenizer: Any, prompt: list[Any]) -> list[int]:  # noqa: ANN401 - a tokenizer
-    """The ids of a prompt, which is a conversation before a reply or already a list of ids."""
+    """The token ids of a prompt, which is either a conversation before a reply or already a list of ids."""
     if not isinstance(prompt[0], dict):
         return prompt
     return ids_of(tokenizer, tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True))
@@ -142,13 +142,13 @@ def answered(
     *_arguments: object,
     **_more: object,
 ) -> Any:  # noqa: ANN401 - as the method
-    """The reply to each tool result, as a tuple in the order that the release returns."""
+    """A reply to each tool result, as a tuple in the order of the release."""
     read = [prompt_ids(tokenizer, prompt) for prompt in prompts]
     return in_order(order, read, [[LAST, END] for _ in prompts])
 
 
 def in_order(order: tuple[str, ...], prompts: list[Any], replies: list[list[int]]) -> Any:  # noqa: ANN401 - as the method
-    """Sampled replies, as a tuple in the order that the release returns."""
+    """Prompts and sampled replies, as a tuple in the order of the release; a single value is not in a tuple."""
     answers = {"prompt_ids": prompts, "completion_ids": replies}
     returned = tuple(answers.get(name) for name in order)
     return returned if len(returned) > 1 else returned[0]

@@ -1,4 +1,4 @@
-"""TRL's check of chat templates: which templates count as supporting tools, and what these lose of an exchange."""
+"""TRL's check of whether chat templates support tools, and the parts of an exchange that accepted templates lose."""
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping
@@ -60,23 +60,23 @@ _SAYS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The check, which trainers with tools make before training, and the exchanges that it lets pass."""
+    """The check, which trainers with tools run before training, and the exchanges with accepted templates."""
     if target.has(PATH) and not target.fails(PATH):
         yield from bindable(target, _check(), _exchange())
 
 
 def supports(check: Callable[..., bool], template: str) -> dict[str, float]:
-    """Whether the check takes the template: 1 or 0."""
+    """1 if the check accepts the template, else 0."""
     tokenizer: Any = make_tokenizer()
     tokenizer.chat_template = TEMPLATES[template][0]
     return {"accepted": float(check(tokenizer))}
 
 
 def exchanged_tokens(check: Callable[..., bool], tokens: Tensor, template: str) -> dict[str, Tensor]:
-    """The tokens ``[B, T]`` of calls and results that a conversation for training has; -1 where it lost one.
+    """The tokens ``[B, T]`` of calls and results that a rendered conversation contains; -1 where a part is lost.
 
-    Each token is a call's name, the name and value of its argument, and its result. A template that the check refuses
-    is not trained on, and loses nothing.
+    Each token is encoded in a call: in its name, in the name and value of its argument, and in its result. A template
+    that the check refuses is not trained on, and loses nothing.
     """
     tokenizer: Any = make_tokenizer()
     tokenizer.chat_template = TEMPLATES[template][0]
@@ -87,7 +87,7 @@ def exchanged_tokens(check: Callable[..., bool], tokens: Tensor, template: str) 
 
 
 def _writes(tokenizer: Any, token: int) -> bool:  # noqa: ANN401 - a tokenizer
-    """Whether the template writes all parts of a call with its result."""
+    """Whether the template writes all parts of a call and of its result."""
     name, key, value, result = parts = [f"{part}{token}" for part in ("name", "key", "value", "result")]
     call = {"type": "function", "function": {"name": name, "arguments": {key: value}}}
     conversation = [

@@ -1,4 +1,4 @@
-"""TRL's chat templates for training: which characters of a reply train, at the end of a conversation and before it."""
+"""TRL's chat templates for training: which characters of a reply train, at the end and inside a conversation."""
 
 import importlib
 from collections.abc import Callable, Iterator
@@ -33,7 +33,7 @@ _SAYS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The training variants, in releases whose variants mark what the model generates."""
+    """The training variants, in releases whose variants mark the text that the model generates."""
     if not target.has(PATH) or target.fails(PATH):
         return
     module = vars(target.module(MODULE))
@@ -44,9 +44,9 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def trained_parts(patch: Callable[..., Any], lengths: Tensor, names: list[str]) -> dict[str, list[float]]:
-    """Of each template, the characters at the end of a reply that train in one of two conversations only, per row.
+    """Per template and row, the number of characters at the end of a reply that train in only one of two conversations.
 
-    One conversation ends with the reply, and the other goes on.
+    One conversation ends with the reply, the other continues after it.
     """
     counts = [int(words) for words in lengths.sum(1).tolist()]
     found: dict[str, list[float]] = {"count": [float(words) for words in counts]}
@@ -59,7 +59,7 @@ def trained_parts(patch: Callable[..., Any], lengths: Tensor, names: list[str]) 
 
 
 def _cut_off(template: str, words: int) -> float:
-    """How many characters train at the end of a reply in one conversation only; some formats have two end tokens."""
+    """How many characters at the end of a reply train in only one conversation. Some formats have two end tokens."""
     asked = {"role": "user", "content": "w1 w2"}
     talk = [asked, {"role": "assistant", "content": reply(0, words, 0, thinks=False)}]
     alone, followed = (_trained(template, conversation) for conversation in (talk, [*talk, asked]))
@@ -68,7 +68,7 @@ def _cut_off(template: str, words: int) -> float:
 
 
 def in_parts(conversation: list[dict[str, str]]) -> list[dict[str, Any]]:
-    """The conversation with its texts as a list of one part, as templates of models with images read them."""
+    """The conversation with each text as a list of one part, which the templates of models with images expect."""
     return [{**message, "content": [{"type": "text", "text": message["content"]}]} for message in conversation]
 
 

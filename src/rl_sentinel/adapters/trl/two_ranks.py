@@ -1,4 +1,4 @@
-"""Rollouts on two data-parallel ranks (one if the number of rows is odd), for laws that vary no ranks."""
+"""Rollouts on two data-parallel ranks, or on one rank if the number of rows is odd, for laws that do not vary ranks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,8 +37,8 @@ class EachRank(EachPart):
 def rollout_ranks(kind: str, settings: Settings, cut: str = "scored", room: int = 0) -> EachRank:
     """The trainers of the ranks before a rollout; the completions of a prompt may be on both ranks.
 
-    ``cut`` is the column that marks truncated completions, as in :class:`Completions`. RLOO sums the log-probs of the
-    old policy, which are 0 here. ``room`` is the number of tokens by which the step lengthens completions.
+    ``cut`` is the column that marks truncated completions, as in :class:`Completions`. ``room`` is the number of tokens
+    by which the step lengthens completions. RLOO sums the log-probs of the old policy, which are 0 here.
     """
     parts: dict[str, Codec] = {
         "trainer": trainer(kind, settings),
@@ -64,5 +64,5 @@ def score_rows(method: str, trainers: list[Any], inputs: list[dict[str, str]]) -
 
 
 def rank_advantages(method: str, trainers: list[Any], inputs: list[dict[str, str]]) -> Tensor:
-    """The advantages of all rows, as their ranks get them."""
+    """The advantages of all rows, as computed on their ranks."""
     return torch.cat([scored["advantages"] for scored in score_rows(method, trainers, inputs)])

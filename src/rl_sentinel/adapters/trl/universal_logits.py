@@ -1,4 +1,4 @@
-"""GOLD in TRL: the distance between student and teacher with different tokenizers."""
+"""GOLD in TRL: the distance between a student and a teacher with different tokenizers."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -49,7 +49,7 @@ _CLAIMS = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The distance, in releases that align tokens by their bytes and know the chain rule."""
+    """The distance, in releases that align tokens by bytes and merge probabilities by the chain rule."""
     if not target.has(ENTRY):
         return
     if why := target.fails(LOSS):
@@ -59,7 +59,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def without_ties(batch: Batch) -> Batch:
-    """Train completions whole, and make no two tokens equally likely, because the order of ties is arbitrary."""
+    """The batch with whole completions trained and no equally likely tokens, because the order of ties is arbitrary."""
     whole = every_completion_trains(batch)
     if not ties(Inputs(whole)):
         return whole
@@ -68,7 +68,7 @@ def without_ties(batch: Batch) -> Batch:
 
 
 def ties(inputs: Inputs) -> str:
-    """Require that no two tokens of the vocabulary are equally likely for the student."""
+    """The reason to skip a batch where two tokens are equally likely for the student; empty otherwise."""
     ordered = inputs.batch.logits.sort(2).values
     return "two tokens of the vocabulary are equally likely" if bool((ordered.diff(dim=2) == 0).any()) else ""
 
@@ -85,7 +85,7 @@ def distance(  # noqa: PLR0913 - the parts of a loss
 ) -> Tensor:
     """The loss for logits ``[B, T, V]`` of the tokens after a prompt of one token.
 
-    With a ``share`` below 1, the teacher has two tokens for each of the student's; the first has that probability.
+    With a ``share`` below 1, the teacher has two tokens for each student token; the first one has this probability.
     """
     about = distance_settings(temperature, aligned=aligned)
     loss = kind(SimpleNamespace(**about, uld_token_merge_strategy=_CHAIN_RULE))
@@ -104,14 +104,17 @@ def distance(  # noqa: PLR0913 - the parts of a loss
 
 
 def distance_settings(temperature: float, *, aligned: bool) -> dict[str, Any]:
-    """Fields of the configuration that the loss reads, but its strategy of merging: the distance alone."""
+    """Fields of the configuration that the loss reads, except the merge strategy. The cross-entropy has weight 0."""
     about = {"uld_student_temperature": temperature, "uld_teacher_temperature": temperature, "beta": 0.5}
     about |= {"uld_crossentropy_weight": 0.0, "uld_distillation_weight": 1.0, "use_extended_uld": aligned}
     return about | dict.fromkeys(("uld_skip_student_eos", "uld_skip_teacher_eos", "uld_use_hybrid_loss"), False)
 
 
 def halved(logits: Tensor, share: float) -> Tensor:
-    """``[B, 2T, V]``: before the logits of each token, those of its first half: token 0 with probability ``share``."""
+    """Logits ``[B, 2T, V]``: before the logits of each token, those of its first half, which is token 0.
+
+    Token 0 has probability ``share``.
+    """
     first = torch.full_like(logits, -torch.inf)
     first[..., 0], first[..., 1] = torch.tensor([share, 1 - share]).log().tolist()
     return torch.stack([first, logits], 2).flatten(1, 2)
@@ -123,7 +126,7 @@ def _labels(trained: Tensor) -> Tensor:
 
 
 def _bytes(trained: Tensor, size: int) -> Tensor:
-    """``[B, 1 + T, 2]``: where each token starts and ends, if tokens have ``size`` bytes and the prompt none."""
+    """The start and end byte ``[B, 1 + T, 2]`` of each token, with ``size`` bytes per token and an empty prompt."""
     ends = torch.arange(trained.shape[1] + 1) * size
     return torch.stack([(ends - size).clamp(min=0), ends], 1).expand(len(trained), -1, -1)
 

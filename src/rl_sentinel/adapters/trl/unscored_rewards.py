@@ -1,4 +1,4 @@
-"""Rewards of several functions in TRL's online trainers, if some return None for a completion."""
+"""Rewards from several functions in TRL's online trainers, where some functions return None for a completion."""
 
 import inspect
 from collections.abc import Iterator, Mapping
@@ -44,7 +44,7 @@ LOGGED: Mapping[str, Output] = {"reward": Output("", "reward", "outcome.mean", o
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Advantages and the logged reward, in releases whose functions may return None."""
+    """The advantages and the logged reward, in releases whose reward functions may return None."""
     for kind, owner, families in (("grpo", GRPO, FAMILIES), ("rloo", RLOO, RLOO_FAMILIES)):
         path = f"{owner}.{NAME}"
         if not target.has(path) or target.fails(owner) or not _takes_none(target, owner):
@@ -116,7 +116,7 @@ def _logged(target: Target, path: str, kind: str, settings: Settings) -> Boundar
 
 
 def some_are_scored(inputs: Inputs) -> str:
-    """Require that each prompt has two or more completions with a reward."""
+    """The reason to skip a batch where a prompt has fewer than two completions with a reward; empty otherwise."""
     batch = inputs.batch
     scored = [int(batch.live[batch.group == label].sum()) for label in torch.unique(batch.group).tolist()]
     return "" if min(scored) > 1 else "a prompt has one completion with a reward, or none"
@@ -133,9 +133,9 @@ CONDITIONS = (
 
 
 def score_by_two_functions(entry: Any, ready: Any, inputs: list[dict[str, str]]) -> dict[str, Any]:  # noqa: ANN401 - a method, a trainer
-    """The scored rollout, and the trainer with its logs; two weighted reward functions add up to the case's reward.
+    """The scored rollout, and the trainer with its logs. Two weighted reward functions sum to the reward of the case.
 
-    A completion without a reward gets None from both functions.
+    For a completion without a reward, both functions return None.
     """
     (first,) = ready.reward_funcs
     shares = [None if value is None else value * SHARE for value in first.values]

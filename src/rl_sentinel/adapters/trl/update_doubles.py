@@ -1,4 +1,4 @@
-"""Doubles for a TRL trainer's optimizer steps on a rollout of known completions, over ranks."""
+"""Fakes for a TRL trainer's optimizer steps on a rollout of known completions, over ranks."""
 
 import inspect
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ from rl_sentinel.adapters.trl.tiny_trainer import Policy
 
 @remembered
 def takes_whole_rollout(trainer: type) -> bool:
-    """Whether a step takes all prompts of the rollout instead of the prompts of its micro-batch."""
+    """Whether a step gets the prompts of the whole rollout instead of those of its micro-batch."""
     return "split_tensor_dict" in inspect.getsource(inspect.unwrap(trainer._prepare_inputs))  # type: ignore[attr-defined]  # noqa: SLF001
 
 
@@ -48,13 +48,13 @@ def ready_to_update(  # noqa: PLR0913 - the trainer, its rank, and the values of
 
 
 def with_advantages(trainer: Any, score: Any, inputs: Sequence[dict[str, str]]) -> dict[str, Any]:  # noqa: ANN401
-    """Score a rollout, and replace its advantages by the advantages of the batch."""
+    """Score a rollout, and replace its advantages with those of the batch."""
     rows = trainer.rollout.rows([row["prompt"] for row in inputs])
     return {**score(inputs), "advantages": trainer.advantages[rows]}
 
 
 def off_policy_mask(trainer: Any, decide: Any, **arguments: Tensor) -> Tensor:  # noqa: ANN401 - a trainer, its method
-    """The trainer's off-policy mask, which is also recorded by row of the rollout."""
+    """The trainer's off-policy mask, which is also recorded for each row of the rollout."""
     mask: Tensor = decide(**arguments)
     trainer.kept[trainer.rollout.last_rows] = mask.reshape(-1).float()
     return mask
@@ -63,8 +63,8 @@ def off_policy_mask(trainer: Any, decide: Any, **arguments: Tensor) -> Tensor:  
 def optimizer_step(trainers: list[Any]) -> dict[str, Any]:
     """Train data-parallel ranks on a rollout.
 
-    Returns the mean of their losses at the last optimizer step, and the trainer of rank 0. Each micro-batch goes
-    through ``training_step``; its loss is the argument of ``backward``.
+    Returns the mean of their losses in the last optimizer step, and the trainer of rank 0. Each micro-batch is trained
+    by ``training_step``; its loss is the argument of ``backward``.
     """
     losses = run_on_ranks(len(trainers), lambda rank: train_on_rollout(trainers[rank]))
     return {"loss": torch.stack(losses).mean(), "trainer": trainers[0]}

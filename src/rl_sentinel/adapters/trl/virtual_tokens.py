@@ -1,4 +1,4 @@
-"""TRL's supervised metrics under prompt learning: the virtual tokens that come before a prompt do not count."""
+"""TRL's supervised metrics under prompt learning: virtual tokens before a prompt do not count."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -39,7 +39,7 @@ _NOT_INPUT = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The logged metrics with each kind that the release knows, if it computes them from logits."""
+    """The logged metrics with each kind of prompt learning in the release, if it computes them from logits."""
     if not target.has(PATH) or target.fails(PATH):
         return
     module = inspect.getsource(inspect.getmodule(target.find(SFT)))  # type: ignore[arg-type]  # a class has a module
@@ -51,7 +51,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def train_with_virtual_tokens(
     entry: Callable[..., Any], trainers: list[Any], count: int, *, given: bool
 ) -> dict[str, Any]:
-    """An optimizer step of models with ``count`` virtual tokens; ``given``: they return logits for them."""
+    """Run an optimizer step of models with ``count`` virtual tokens; ``given`` says whether the tokens have logits."""
     for trainer in trainers:
         trainer.num_virtual_tokens = count
         model = trainer.model
@@ -71,7 +71,7 @@ def _prepended(
     labels: Tensor | None = None,
     **more: Any,  # noqa: ANN401 - options of the model
 ) -> Any:  # noqa: ANN401 - the model's output
-    """The model's output for the virtual tokens and the input."""
+    """The output of the model for the virtual tokens followed by the input."""
     columns = {"input_ids": (input_ids, PROMPT), "attention_mask": (attention_mask, 1), "labels": (labels, -100)}
     whole = {
         name: torch.cat([column.new_full((len(column), count), value), column], 1)
@@ -83,7 +83,7 @@ def _prepended(
 
 @contextmanager
 def _peft_types(module: dict[str, Any]) -> Iterator[None]:
-    """The names of the kinds in the trainer's module, which imports them only if peft is installed."""
+    """Define ``PeftType`` in the trainer's module, which imports it only if peft is installed."""
     original = module.get("PeftType")
     module["PeftType"] = SimpleNamespace(PREFIX_TUNING="PREFIX_TUNING", PROMPT_TUNING="PROMPT_TUNING")
     try:

@@ -1,4 +1,4 @@
-"""TRL's distillation on sampled tokens: weights by the log-ratios of teacher and sampler, and metrics."""
+"""TRL's distillation on sampled tokens, weighted by log-ratios of teacher and sampler, and its metrics."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -37,7 +37,7 @@ _METRICS = "iw_opd_trainer.py, _compute_iw_opd_loss: means and extremes over the
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss of each trainer that weights sampled tokens, and its metrics."""
+    """The loss and metrics of each trainer that weights sampled tokens."""
     for path in TRAINERS:
         method = f"{path}._compute_iw_opd_loss"
         if not target.has(method) or not target.has(f"{path}.{ASKS}") or target.fails(path):
@@ -51,7 +51,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class SampledTeacher:
-    """A double of the server's client that only gives the log-probs of the sampled tokens, by row."""
+    """A fake client of the teacher server, which returns only the log-probs of the sampled tokens."""
 
     def __init__(self, logprobs: Tensor) -> None:
         """Store ``[B, T]`` log-probs."""
@@ -60,7 +60,7 @@ class SampledTeacher:
     def get_sequence_logprobs(
         self, sequences: list[list[int]], prompt_lengths: list[int], **_options: object
     ) -> dict[str, Any]:
-        """The log-prob of each completion token, returned as the log-prob of the most likely token too."""
+        """The log-prob of each completion token, also returned as that of the most likely token."""
         counts = [len(ids) - before for ids, before in zip(sequences, prompt_lengths, strict=True)]
         found = [self.logprobs[row, :count].unsqueeze(1).tolist() for row, count in enumerate(counts)]
         words = [[[token] for token in ids[before:]] for ids, before in zip(sequences, prompt_lengths, strict=True)]
@@ -68,14 +68,14 @@ class SampledTeacher:
 
 
 def make_weighted_distiller(kind: Any, teacher: Any, gamma: float = 0.5) -> Any:  # noqa: ANN401 - a class of the target, and its teacher
-    """The trainer of :func:`make_distiller`, which weights the log-ratio of a token by the earlier log-ratios."""
+    """The trainer of :func:`make_distiller`, with an objective that weights a log-ratio by earlier log-ratios."""
     made = make_distiller(kind, 1.0, 1, True, teacher)  # noqa: FBT003 - as above
     vars(made).update(distillation_objective="iw_opd", iw_opd_gamma=gamma, iw_opd_epsilon=1e-8)
     return made
 
 
 def _weighted(path: str, logged: frozenset[str] = frozenset()) -> Boundary:
-    """The loss over the micro-batches of a step, or the numbers that are ``logged`` of one batch."""
+    """The loss over the micro-batches of a step, or the ``logged`` metrics of one batch."""
     trainer = Object(
         make_weighted_distiller,
         {"kind": Constant(Function(path)), "teacher": Object(Teacher, {"logits": Column("ref_logits")})},
@@ -118,7 +118,7 @@ def _weighted(path: str, logged: frozenset[str] = frozenset()) -> Boundary:
 
 
 def _differences(path: str) -> Boundary:
-    """The logged means of the log-ratios, without weights, of a teacher with known log-probs of the sampled tokens."""
+    """The logged means of unweighted log-ratios; the teacher has known log-probs of the sampled tokens."""
     made = _weighted(path, frozenset(DIFFERENCES))
     trainer = Object(
         make_weighted_distiller,
