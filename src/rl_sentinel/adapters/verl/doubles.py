@@ -1,4 +1,4 @@
-"""Doubles for verl's training engine, model and optimizer: the model returns given columns."""
+"""Fakes for verl's training engine, model and optimizer: the model returns given columns."""
 
 import inspect
 from collections.abc import Callable, Iterator

@@ -146,7 +146,7 @@ def _prompt_numbers(batch: Any) -> list[int]:  # noqa: ANN401 - a DataProto
 def rewards(data: Any, return_dict: bool = False) -> Any:  # noqa: ANN401, FBT001, FBT002 - as reward managers are called
     """The rewards stored with the samples, in place of a reward manager of older releases.
 
-    These rewards are the negated rewards of the fake reward model.
+    Without ``rm_scores``, the rewards are the negated ``model_scores``.
     """
     scores = data.batch["rm_scores"] if "rm_scores" in data.batch else -data.batch["model_scores"]
     return {"reward_tensor": scores, "reward_extra_info": {}} if return_dict else scores
@@ -183,7 +183,7 @@ class Timer:
 
 
 class SkipManager:
-    """A double of the target's manager of recorded rollouts, which are off by default."""
+    """A fake of the target's manager of recorded rollouts; recording is off by default."""
 
     @staticmethod
     def init(config: Any) -> None:  # noqa: ANN401 - an OmegaConf configuration

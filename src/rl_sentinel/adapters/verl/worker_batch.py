@@ -53,7 +53,7 @@ def equal_rows(batch: Batch) -> Batch:
 
 
 def rows_are_equal(inputs: Inputs) -> str:
-    """The reason why rows train different numbers of tokens; empty if the numbers are equal."""
+    """The reason why rows do not all fill the width and train equally many tokens; empty if they do."""
     counts = inputs.batch.mask.sum(1)
     equal = bool((counts == counts[:1]).all()) and bool((inputs.batch.length == inputs.batch.width).all())
     return "" if equal else "rows train different numbers of tokens, and a micro-batch counts by its rows"
