@@ -150,7 +150,7 @@ class SamplingOptions(SimpleNamespace):
 
 
 def worker_with(owner: Any, engine: str, config: Any, known: KnownResponses) -> Any:  # noqa: ANN401 - of the target
-    """A worker of the class whose engine samples known responses; for vLLM, call it inside :func:`engine_doubles`."""
+    """A worker with an engine that samples known responses; for vLLM, call it inside :func:`engine_doubles`."""
     if engine == "hf":
         return owner(HuggingFace(known), config)
     one_process_group()

@@ -214,7 +214,7 @@ def trainer_of(  # noqa: PLR0913 - a run has several parts
     *,
     critic: bool = False,
 ) -> Any:  # noqa: ANN401 - an object of the class
-    """A trainer of the target's class, made without its constructor; its workers and its data set are doubles."""
+    """A trainer of the target's class, with fake workers and a fake data set; the constructor is not run."""
     config.trainer.default_local_dir = str(folder)
     trainer = bare_trainer(kind, config, sampled, critic=critic)
     compute_in_process(trainer, trainer.actor_rollout_wg, _source(inspect.unwrap(kind.fit)))
@@ -224,7 +224,7 @@ def trainer_of(  # noqa: PLR0913 - a run has several parts
 
 
 def train(trainer: Any) -> None:  # noqa: ANN401 - a trainer of :func:`trainer_of`
-    """Run the trainer's loop, without the copy of its configuration for the logger, which takes longer than a step."""
+    """Run the trainer's loop. The logger's copy of the configuration is skipped, because it is slower than a step."""
     library = importlib.import_module("omegaconf").OmegaConf
     copied = library.to_container
 
@@ -239,7 +239,7 @@ def train(trainer: Any) -> None:  # noqa: ANN401 - a trainer of :func:`trainer_o
 
 
 def bare_trainer(kind: Any, config: Any, sampled: Sampled, *, critic: bool = False) -> Any:  # noqa: ANN401 - as above
-    """A trainer of the target's class, made without its constructor and without loaders; its workers are doubles."""
+    """A trainer of the target's class, with fake workers and no data loaders; the constructor is not run."""
     workers = Workers(inspect.unwrap(kind.fit).__globals__["DataProto"], sampled)
     trainer = object.__new__(kind)
     unused = ("use_rm", "use_reference_policy", "use_teacher_policy", "ref_in_actor", "use_reward_loop")
@@ -269,7 +269,7 @@ def bare_trainer(kind: Any, config: Any, sampled: Sampled, *, critic: bool = Fal
 
 
 def compute_in_process(trainer: Any, workers: Workers, loop: str) -> None:  # noqa: ANN401 - of the target
-    """Replace the methods by which newer trainers send a batch to their workers."""
+    """Replace the methods with which newer trainers send a batch to the workers."""
     if "self._compute_old_log_prob" not in loop:
         return
     with_speed = "old_log_prob_mfu" in loop
