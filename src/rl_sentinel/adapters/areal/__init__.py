@@ -1,4 +1,4 @@
-"""AReaL: its boundaries, the packages that they need, and the double of Megatron that AReaL imports."""
+"""AReaL: its boundaries, the packages that they need, and the fake Megatron that AReaL imports."""
 
 from collections.abc import Iterator
 from types import ModuleType
@@ -101,7 +101,7 @@ def _installation(version: str) -> Installation:
 
 
 def _parallel_state() -> ModuleType:
-    """A double of Megatron's parallel state, in a process without a Megatron model."""
+    """A fake of Megatron's parallel state, in a process without a Megatron model."""
     module = ModuleType("megatron.core.parallel_state")
     vars(module).update({**parallel_state_of_one_process(), "is_initialized": lambda: False})
     return module

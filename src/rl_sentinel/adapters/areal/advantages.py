@@ -161,13 +161,13 @@ def fields_of(target: Target, path: str) -> frozenset[str]:
 
 
 def with_outputs_in(source: str, boundary: Boundary) -> Boundary:
-    """The boundary without the returns if the source of its method does not compute any."""
+    """The boundary; without the output ``returns`` if the source of the method does not compute returns."""
     outputs = {key: output for key, output in boundary.outputs.items() if key != "returns" or '"returns"' in source}
     return replace(boundary, outputs=outputs)
 
 
 def no_lone_response(inputs: Inputs) -> str:
-    """Require several responses of each prompt."""
+    """The reason why a prompt has only one response; empty if every prompt has several."""
     return "a prompt has one response, which this release cannot normalize" if 1 in group_sizes(inputs) else ""
 
 
@@ -179,7 +179,7 @@ def _normalizes_one(target: Target) -> bool:
 
 
 def advantages_of(name: str, settings: Settings, claimed: Claims, path: str) -> Boundary:
-    """The boundary of one setting; its data has reference log-probs with a KL penalty, and values with a critic."""
+    """The boundary of one setting. A KL penalty adds reference log-probs to the data, and a critic adds values."""
     has_kl = settings.get("kl_ctl") != 0.0
     by_turn = "gae_timestep_unit" in settings
     passes = [

@@ -1,4 +1,4 @@
-"""Build AReaL's arguments from a batch: padded sequences for the actor, packed ones for losses, configuration."""
+"""Build AReaL's arguments from a batch: padded sequences for the actor, packed sequences for losses, configuration."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -121,7 +121,7 @@ class GroupSize(Codec):
         return {} if sizes.rows is None else {"group": torch.arange(sizes.rows) // value}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """Groups of the size of the largest one."""
+        """Groups that all have the size of the largest group."""
         return self.take(self.put(Inputs(batch)), Sizes(rows=batch.rows))
 
 
@@ -142,7 +142,7 @@ def largest_group(inputs: Inputs) -> int:
 
 
 def actor(settings: Settings, group_size: Codec | None = None) -> Object:
-    """AReaL's actor with its own configuration class, without an engine."""
+    """AReaL's actor with AReaL's configuration class, without an engine."""
     parts: dict[str, Codec] = {key: Knob(key) for key in settings if " " not in key and key != "critic"}
     parts |= {
         f"{which}_norm": norm(settings, which, group_size) for which in ("reward", "adv") if f"{which} mean" in settings
@@ -157,19 +157,19 @@ def rejection(settings: Settings) -> Object:
 
 
 def knob(name: str, value: object) -> str:
-    """A setting as AReaL's configuration names it."""
+    """The name of a setting, with its value, in AReaL's configuration."""
     which, _, statistic = name.partition(" ")
     fields: Mapping[str, str] = {"mean": "mean_level", "std": "std_level", "leave1out": "mean_leave1out"}
     return f"actor.{which}_norm.{fields[statistic]}={value}" if statistic else f"actor.{name}={value}"
 
 
 def unfinished_are_longest(inputs: Inputs) -> str:
-    """Require that no response is longer than one without EOS, which ends at max_new_tokens."""
+    """The reason why a response is longer than a response without EOS, which ends at max_new_tokens; else empty."""
     batch = inputs.batch
     short = ~batch.scored & (batch.length < batch.length.max())
     return "a response without EOS is shorter than another, but max_new_tokens ends it" if bool(short.any()) else ""
 
 
 def padded_to_longest(inputs: Inputs) -> str:
-    """Require no padding beyond the longest sequence: the actor treats sequences that fill the width as unfinished."""
+    """The reason why the batch has padding beyond its longest sequence; empty if it has none."""
     return "AReaL pads to the longest sequence of a batch, not further" if inputs.layout.extra else ""

@@ -48,7 +48,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class Model:
-    """A double of a Megatron model with one parameter."""
+    """A fake Megatron model with one parameter."""
 
     def __init__(self, weight: Tensor) -> None:
         """Start with this parameter."""
@@ -64,9 +64,9 @@ class Model:
 
 
 class Optimizer:
-    """A double of Megatron's distributed optimizer.
+    """A fake of Megatron's distributed optimizer.
 
-    It has no moments before its first step, and allocates them in ``sharded_state_dict(..., is_loading=True)`` only
+    It has no moments before its first step. Only ``sharded_state_dict(..., is_loading=True)`` allocates moments
     (megatron-core, DistributedOptimizer.sharded_state_dict: "is_loading: flag indicating whether the state dict will be
     used to load the optimizer state").
     """
@@ -87,7 +87,7 @@ class Optimizer:
 
 
 class Files:
-    """A double of distributed checkpoints, which load the parts that the template names."""
+    """Fake distributed checkpoints; loading returns the parts that the template names."""
 
     def __init__(self) -> None:
         """Start without a checkpoint."""
@@ -98,7 +98,7 @@ class Files:
         self.saved = copy.deepcopy(dict(sharded_state_dict))
 
     def load(self, sharded_state_dict: Mapping[str, Any], **_options: object) -> dict[str, Any]:
-        """The saved parts."""
+        """The saved values of the parts in the template."""
         part: dict[str, Any] = _part(self.saved, sharded_state_dict)
         return part
 

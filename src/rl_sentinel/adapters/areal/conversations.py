@@ -60,7 +60,7 @@ _PRODUCER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The row of a conversation, for each way in which turns end; and of one whose prompt has a call of a tool."""
+    """The row of a conversation for each kind of turn end, and of a conversation with a tool call in its prompt."""
     kind = next((path for path in (INTERACTION, FIRST) if target.has(f"{path}.to_tensor_dict")), "")
     if kind and not target.fails(kind) and "parent" in {field.name for field in fields(target.find(kind))}:
         yield from bindable(target, _conversation(target, kind, FAMILIES))
@@ -78,7 +78,7 @@ def build_rows(  # noqa: PLR0913 - code of the target, and the arguments of the 
 ) -> dict[str, list[Tensor]]:
     """The training rows of conversations: tokens, masks, log-probs and versions of their responses.
 
-    With ``calls`` the last token of each prompt is the argument of an assistant's call of a tool.
+    With ``calls``, the last token of each prompt is the argument of a tool call by the assistant.
     A token is -1 where it or the stop token after it differs from the sampled token. An untrained token keeps the
     log-prob and the version of the batch.
     """
@@ -212,7 +212,7 @@ def _history(prompt: list[int], *, calls: bool) -> list[dict[str, Any]]:
 
 
 def _rendered(message: dict[str, Any]) -> list[int]:
-    """The tokens of a message: its content and the numbers in its calls, between marks where these are a text."""
+    """The tokens of a message: its content and the numbers in its tool calls; marks surround calls given as text."""
     tokens = list(message["content"])
     for call in message.get("tool_calls", []):
         arguments = call["function"]["arguments"]
@@ -222,7 +222,7 @@ def _rendered(message: dict[str, Any]) -> list[int]:
 
 
 def apply_template(_tokenizer: object, messages: list[dict[str, Any]], **_options: object) -> list[int]:
-    """A double of AReaL's helper, which would read the version of transformers."""
+    """A fake of AReaL's helper, which would read the version of transformers."""
     return _apply_template(messages)
 
 
@@ -263,5 +263,5 @@ def _conversation(target: Target, kind: str, settings: Mapping[str, Settings], *
 
 
 def has_prompt(inputs: Inputs) -> str:
-    """Require a prompt in every conversation."""
+    """The reason why a conversation has no prompt; empty if all have one."""
     return "a conversation has no prompt" if bool((inputs.batch.prompt_length < 1).any()) else ""

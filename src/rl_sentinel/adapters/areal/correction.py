@@ -38,7 +38,7 @@ _KEEP = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """One boundary for each entry of :data:`FAMILIES`; none in releases without rejection sampling."""
+    """One boundary for each entry of :data:`FAMILIES`; no boundary in releases without rejection sampling."""
     if not target.has(REJECTION):
         return
     if not target.has(PATH):

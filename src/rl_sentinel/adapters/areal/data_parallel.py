@@ -79,7 +79,7 @@ def redistribute(
     rows: list[dict[str, Tensor]],
     prompts: list[int],
 ) -> dict[str, list[Any]]:
-    """The trajectories that the ranks train on, and how often each is used; ranks start with consecutive prompts."""
+    """The trajectories that the ranks train on, and their number of uses; ranks start with consecutive prompts."""
     items = _items(pad, rows, prompts)
     share = len(items) // RANKS
     granularity = len(items[0]["place"])
@@ -96,7 +96,7 @@ def redistribute(
 
 
 def _collectives() -> SimpleNamespace:
-    """A double of ``torch.distributed`` among :func:`run_on_ranks`."""
+    """A fake ``torch.distributed`` among :func:`run_on_ranks`."""
 
     def gather_objects(results: list[Any], value: object, group: object = None) -> None:  # noqa: ARG001
         results[:] = gather_from_ranks(value)
@@ -119,7 +119,7 @@ def dispatch(
     pad: Callable[..., Any],
     rows: list[dict[str, Tensor]],
 ) -> dict[str, list[Any]]:
-    """The trajectories that workers receive, and their uses; all are wrong if the merge reorders them.
+    """The trajectories that workers receive, and their uses. A merge that reorders results makes all of them wrong.
 
     Workers return trajectories unchanged. Each row is one item, so that a worker gets several items.
     """
@@ -224,12 +224,12 @@ def _boundary(path: str, step: Step, docs: str, reach: str, *conditions: Callabl
 
 
 def even_ranks(inputs: Inputs) -> str:
-    """Require the same number of rows for each rank, because AReaL rejects other batches."""
+    """The reason why the ranks get unequal numbers of rows, which AReaL rejects; empty if they are equal."""
     rows = inputs.batch.rows
     return f"{rows} rows do not divide among {RANKS} ranks, which AReaL rejects" if rows % RANKS else ""
 
 
 def _prompts_divide(inputs: Inputs) -> str:
-    """Require the same number of prompts on each rank, as a data loader gives them."""
+    """The reason why the ranks get unequal numbers of prompts; empty if they are equal, as from a data loader."""
     prompts = len(group_sizes(inputs))
     return f"{prompts} prompts do not divide among {RANKS} ranks" if prompts % RANKS else ""

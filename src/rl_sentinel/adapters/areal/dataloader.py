@@ -50,10 +50,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class Loader:
-    """A double of torchdata's stateful data loader: torch's loader with the sampler and batches of AReaL."""
+    """A fake of torchdata's stateful data loader: torch's loader with the sampler and batches of AReaL."""
 
     def __init__(self, dataset: Any, **options: Any) -> None:  # noqa: ANN401 - a data set, options of a loader
-        """Pass the options to torch's loader, on which torchdata's is built."""
+        """Pass the options to torch's loader; torchdata's loader is built on that class."""
         loader: Any = importlib.import_module("torch.utils.data").DataLoader
         self.batches: Any = loader(dataset, **options)
         self.sampler = self.batches.sampler
@@ -75,7 +75,7 @@ def uses_in_epoch(
 ) -> dict[str, list[float]]:
     """The number of draws of each sample over all ranks, and whether it is drawn at all; 1 is correct for both.
 
-    Training drops the samples after the last full batch, so for these samples one draw more is counted.
+    Training drops the samples after the last full batch, so one additional draw is counted for each of these samples.
     """
     dataset_config = config(path="data", type="rl", batch_size=BATCH, num_workers=0, shuffle=False)
     with replaced_globals(create.__globals__, StatefulDataLoader=Loader):

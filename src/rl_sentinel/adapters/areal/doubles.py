@@ -1,4 +1,4 @@
-"""Doubles for AReaL: an FSDP engine of one process, a model with fixed outputs, and a filter for its tracker."""
+"""Fakes for AReaL: a one-process FSDP engine, a model with fixed outputs, and a filter for AReaL's tracker."""
 
 import importlib
 import inspect
@@ -25,7 +25,7 @@ LABELS = "model_labels"
 
 
 def fsdp_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's engine class, its configuration, an engine
-    """An engine in one process whose model and optimizer are doubles; ``losses`` records each micro-batch's loss."""
+    """An engine in one process with a fake model and optimizer; ``losses`` records the loss of each micro-batch."""
     losses: list[Tensor] = []
 
     def model(**inputs: Tensor) -> Any:  # noqa: ANN401 - what a model returns
@@ -74,7 +74,7 @@ PLACES = "output_places"
 
 
 def read_outputs(outputs: Tensor, labels: Tensor, *_more: object, **_options: object) -> tuple[Tensor, Tensor]:
-    """Log-probs and entropies from the model's outputs; the log-prob of any token but the next one is 1 lower."""
+    """Log-probs and entropies from the model's outputs; a label that is not the next token has a log-prob 1 lower."""
     expected = outputs[..., 2]
     matches = (labels.reshape(expected.shape) == expected) | (expected == 0)
     return torch.where(matches, outputs[..., 0], outputs[..., 0] - 1.0), outputs[..., 1]
@@ -98,7 +98,7 @@ class RecordedLoss:
 
 
 class PlacedModel:
-    """A double of the model: it looks up outputs for :func:`read_outputs`, or values, by the number of the position."""
+    """A fake model: it looks up outputs for :func:`read_outputs`, or values, by the number of the position."""
 
     def __init__(self) -> None:
         """Start without outputs; an update sets them."""
@@ -110,7 +110,7 @@ class PlacedModel:
         return SimpleNamespace(logits=torch.stack([column.reshape(-1)[places] for column in self.columns], -1))
 
     def parameters(self) -> list[Tensor]:
-        """No parameters: nothing is updated."""
+        """Return no parameters, so that nothing is updated."""
         return []
 
     def take_columns(self, data: dict[str, Any]) -> dict[str, Any]:
@@ -170,7 +170,7 @@ _SHARED = object()
 
 @contextmanager
 def sharing_sequences(engine: Any, ranks: int) -> Iterator[None]:  # noqa: ANN401 - a class of engines
-    """Let the ranks of an engine share each sequence: its group, its sizes, and torch's collectives."""
+    """Let ranks share each sequence: replace the engine's group and sizes, and torch's collectives."""
     join = vars(inspect.getmodule(engine.__mro__[1])).get("set_ulysses_sequence_parallel_group", lambda _group: None)
     engine.parallel_helper = SimpleNamespace(dp_size=1, sp_size=ranks, tp_size=1)
     engine.sp_group = _SHARED
@@ -189,7 +189,7 @@ def sharing_sequences(engine: Any, ranks: int) -> Iterator[None]:  # noqa: ANN40
 
 
 def _all_gather(tensor: Tensor, group: object = None) -> tuple[Tensor, ...]:  # noqa: ARG001 - as torch's
-    """The parts of all ranks; only a rank's own part has a gradient, so that the ranks' gradients add up."""
+    """The parts of all ranks. On each rank, only the part of that rank has a gradient, so that gradients add up."""
     parts = gather_from_ranks(tensor)
     return tuple(part if rank == rank_number() else part.detach() for rank, part in enumerate(parts))
 
@@ -223,7 +223,7 @@ def update(
 ) -> dict[str, Any]:
     """The loss of one update, summed over micro-batches like the gradients, and the metrics named by ``log``.
 
-    The tracker skips other metrics, because it takes most of the time of an update. ``ranks`` share each sequence.
+    The tracker skips all other metrics, because they take most of the time of an update. ``ranks`` share each sequence.
     """
     tracker: Any = importlib.import_module("areal.utils.stats_tracker")
     if log:

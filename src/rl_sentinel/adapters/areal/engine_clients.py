@@ -33,7 +33,7 @@ BACKENDS = {
 
 
 def clients(target: Target) -> dict[str, Mapping[str, str]]:
-    """The clients of a release, and for each of their servers the class that translates requests, or an empty path."""
+    """Client -> server -> path of the class that translates requests; the path is empty if there is no such class."""
     earlier = {} if target.has(GENERATE) else {client: {name: ""} for name, client in EARLIER.items()}
     known = {**BACKENDS, **earlier}
     return {client: known[client] for client in known if target.has(client) and not target.fails(client)}
@@ -93,7 +93,7 @@ def _through_bridge(  # noqa: PLR0913 - as send
     respond: Callable[..., Any],
     version: Callable[[], int],
 ) -> Any:  # noqa: ANN401
-    """Run the inference service's client, which is never paused here and has the version of its server."""
+    """Run the inference service's client. It is never paused, and its weight version is that of the server."""
 
     async def transport(http_request: Any, **_options: object) -> Any:  # noqa: ANN401 - AReaL's classes
         reply = await respond(payload=http_request.payload)
@@ -118,4 +118,4 @@ def _through_bridge(  # noqa: PLR0913 - as send
 
 
 async def _no_session() -> None:
-    """No HTTP session: the double of the server needs none."""
+    """Return no HTTP session, because the fake server needs none."""

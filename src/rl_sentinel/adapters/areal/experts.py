@@ -1,4 +1,4 @@
-"""AReaL's mixture of experts in its Archon models: a layer whose experts are equal acts as one of them."""
+"""AReaL's mixture of experts in its Archon models: a layer with equal experts must act like a single expert."""
 
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -68,7 +68,7 @@ def outputs_of_layer(
 
 
 def _count(numbers: Tensor, **options: Any) -> Tensor:  # noqa: ANN401 - as torch
-    """A double of ``torch.histc``, which counts integers on a GPU only."""
+    """A fake ``torch.histc``, which counts integers on a GPU only."""
     return _HISTC(numbers.float(), **options).to(numbers.dtype)
 
 

@@ -61,7 +61,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def engine_with_outputs(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's engine class, its configuration
     """An engine whose model looks up its outputs in a table, a class attribute that is set before a pass.
 
-    A rank that has a part of a sequence gets the outputs of this part, and zeros where its tokens are of another part.
+    A rank with a part of a sequence gets the outputs of this part; tokens of another part get zeros.
     """
     engine = fsdp_engine(owner, config)
     kind: Any = type(engine)
@@ -147,7 +147,7 @@ def _values(path: str, forward: str) -> Boundary:
 
 
 def _pass(path: str, classes: tuple[str, str], numbers: dict[str, Codec], outputs: Column) -> Step:
-    """The step of a pass by a trainer with its configuration, whose model has these outputs."""
+    """The step that runs a forward pass of a trainer; the model returns these outputs."""
     trainer, kind = classes
     config = Object(kind, {"mb_spec": SPLIT, **numbers}, shared=True)
     engine = Object(engine_with_outputs, {"owner": Constant(Function(ENGINE)), "config": config})

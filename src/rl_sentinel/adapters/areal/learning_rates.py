@@ -56,7 +56,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class _Anything:
-    """A double of options that do not matter here; each one reads as ``"float32"``."""
+    """Fake options that do not matter here; each option reads as ``"float32"``."""
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - options of many types
         return _Anything() if name in ("ddp", "config") else "float32"
@@ -101,7 +101,7 @@ def make_options(factory: Callable[..., Any], kind: str, warm_up: int, floor: fl
 
 
 def make_run(factory: Callable[..., Any], updates: int) -> Any:  # noqa: ANN401 - AReaL's class
-    """A run of ``updates`` updates, whose data set is not a multiple of a batch."""
+    """A run of ``updates`` updates; the size of the data set is not a multiple of the batch size."""
     size = updates // _EPOCHS * _PROMPTS + 1
     return factory(total_train_epochs=_EPOCHS, dataset_size=size, train_batch_size=_PROMPTS)
 
@@ -117,7 +117,7 @@ def rates(  # noqa: PLR0913 - the parts of a configuration
     updates: int,
     floor: float,
 ) -> list[float]:
-    """The learning rates of an engine under a configuration."""
+    """The learning rates of an engine with a configuration."""
     return engine_rates(build, owner, make_options(options, kind, warm_up, floor), make_run(run, updates), count)
 
 

@@ -34,7 +34,7 @@ _CALLER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The saved adapter, in releases that save it alone."""
+    """The saved adapter, in releases that save the adapter without the base model."""
     if not target.has(PATH):
         return
     if why := target.fails(PATH):
@@ -44,7 +44,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class Adapted(nn.Module):
-    """A double of a model with an adapter; parameters have the names that PEFT gives them."""
+    """A fake model with an adapter; parameters have the names that PEFT gives them."""
 
     def __init__(self, weights: dict[str, Tensor]) -> None:
         """Store the weights of the adapter, beside a parameter that does not train."""
@@ -60,7 +60,7 @@ class Adapted(nn.Module):
 
 
 def saved_and_read(save: Callable[..., Any], owner: type, rows: int) -> dict[str, Tensor]:
-    """The weights of the adapter, and those that are read by the names of PEFT; a missing one is 0."""
+    """The adapter's weights, and the weights read from disk by PEFT's names; missing weights are 0."""
     weights = {part: torch.arange(1.0, rows + 1) + 10 * number for number, part in enumerate(_PARTS)}
     saved: dict[str, Tensor] = {}
     files = ModuleType("safetensors.torch")

@@ -39,14 +39,14 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class Server:
-    """A double of an inference server with adapters: name -> the folder from which it was loaded."""
+    """A fake inference server with adapters: name -> the folder from which it was loaded."""
 
     def __init__(self) -> None:
         """Start without an adapter."""
         self.adapters: dict[str, str] = {}
 
     def update(self, request: Any) -> None:  # noqa: ANN401 - AReaL's class
-        """Load or unload an adapter; one that is loaded already is not loaded again."""
+        """Load or unload an adapter; an adapter that is already loaded is not loaded again."""
         name = request.payload["lora_name"]
         if "unload" in request.endpoint:
             self.adapters.pop(name, None)
@@ -66,7 +66,7 @@ def sampled_versions(
     config: Callable[..., Any],
     count: int,
 ) -> dict[str, list[float]]:
-    """After each update, the version that samples a new request, and that of a request from before the update."""
+    """After each update: the version that samples a new request, and the version that samples an older request."""
     server, made = Server(), backend()
     options = {"type": "disk", "path": "root/weight_update", "use_lora": True, "lora_name": _NAME}
     if "lora_keep_versions" in {field.name for field in fields(meta)}:

@@ -1,4 +1,4 @@
-"""A double of AReaL's Megatron engine: one process, one pipeline stage, and fixed model outputs."""
+"""A fake of AReaL's Megatron engine: one process, one pipeline stage, and fixed model outputs."""
 
 import logging
 from collections.abc import Callable
@@ -24,7 +24,7 @@ _DISABLED = (
 
 
 def megatron_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's engine class, its configuration, an engine
-    """An engine of one process with doubles of model, schedule and optimizer.
+    """An engine of one process with a fake model, schedule and optimizer.
 
     ``losses`` records the loss of each micro-batch, divided by their number as Megatron divides it (schedules.py,
     forward_step: a loss function that returns two values).

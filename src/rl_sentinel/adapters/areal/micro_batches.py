@@ -125,5 +125,5 @@ def _micro_batches(name: str, settings: Settings) -> Boundary:
 
 
 def _tokens(inputs: Inputs) -> int:
-    """The number of tokens of all sequences; a micro-batch of this size has room for all of them."""
+    """The number of tokens of all sequences, so that a single micro-batch can hold all sequences."""
     return int((inputs.batch.prompt_length + inputs.batch.length).sum())

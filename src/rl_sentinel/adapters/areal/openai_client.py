@@ -1,4 +1,4 @@
-"""AReaL's OpenAI client for agents: the request of each call, and the row that it becomes."""
+"""AReaL's OpenAI client for agents: the request of each call, and the training row of the call."""
 
 import asyncio
 import inspect
@@ -88,7 +88,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class Tokenizer:
-    """A tokenizer whose words are token ids, with a chat template that starts a message with the id of its role."""
+    """A tokenizer with numbers as words; its chat template starts each message with the id of the role."""
 
     eos_token_id, pad_token_id = _END, _PAD
 
@@ -111,7 +111,7 @@ class Tokenizer:
 
 
 class _Record(SimpleNamespace):
-    """A double of a model class of OpenAI's package, which keeps the fields."""
+    """A fake of a model class in OpenAI's package; it keeps the fields."""
 
     def model_dump(self, **_options: object) -> dict[str, Any]:
         """The fields."""
@@ -133,11 +133,11 @@ _TYPES = dict.fromkeys(("ChatCompletionToolMessageParam", "ResponseInputItemPara
 
 
 class _Omit:
-    """A double of OpenAI's class of an argument that is left out."""
+    """A fake of OpenAI's class that marks an omitted argument."""
 
 
 class Engine:
-    """A double of the inference engine, which returns a scripted response and keeps the request."""
+    """A fake inference engine, which returns a scripted response and keeps the request."""
 
     def __init__(self, response: Callable[..., Any], prompt: list[int], row: Mapping[str, Any]) -> None:
         """``prompt`` has the ids of the correct request; another request gets tokens of :data:`WRONG`."""
@@ -296,5 +296,5 @@ def _rows(target: Target, path: str, form: str) -> Boundary:
 
 
 def apply_template(tokenizer: Tokenizer, messages: list[dict[str, Any]], **options: object) -> list[int]:
-    """A double of AReaL's helper, which would read the version of transformers."""
+    """A fake of AReaL's helper, which would read the version of transformers."""
     return tokenizer.apply_chat_template(messages, **options)

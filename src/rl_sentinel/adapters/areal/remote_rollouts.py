@@ -1,4 +1,4 @@
-"""AReaL's controller of remote rollouts: each task reaches a worker with its own options, and its result comes back."""
+"""AReaL's controller of remote rollouts: the options of each task reach a worker, and the results come back."""
 
 import asyncio
 import threading
@@ -57,7 +57,7 @@ def options_of(number: int) -> dict[str, Any]:
 
 
 class Workers:
-    """A double of the scheduler, whose engines return the row of their task if they get the task's own options."""
+    """A fake scheduler; its engines return the row of a task if they get the options of the same task."""
 
     def __init__(self, rows: list[dict[str, list[Any]]]) -> None:
         """Store the rows, and start without pending results."""
@@ -78,7 +78,7 @@ class Workers:
 
 
 class Dispatcher:
-    """A double of the task queue, which runs tasks in order when results are requested."""
+    """A fake task queue, which runs tasks in order when results are requested."""
 
     def __init__(self) -> None:
         """Start with no tasks."""

@@ -68,7 +68,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class Server:
-    """A double of an inference server that samples one scripted response, of at most ``room`` tokens."""
+    """A fake inference server that samples one scripted response, of at most ``room`` tokens."""
 
     def __init__(self, response: ScriptedResponse, room: int) -> None:
         """Start without a request."""
@@ -139,7 +139,7 @@ def send_requests(  # noqa: PLR0913 - functions and classes of the target, and t
     room: int,
     options: Settings,
 ) -> dict[str, list[Any]]:
-    """The tokens and log-probs of each response, and a digest of the parameters of its first request."""
+    """Tokens and log-probs of each response, and a digest of the parameters of the first request."""
     columns: dict[str, list[Any]] = {"tokens": [], "logprobs": [], "parameters": []}
     values = {name: sampling_option(name, value) for name, value in options.items()}
     for row in rows:
@@ -182,7 +182,7 @@ def _arguments(client: str, path: str) -> dict[str, Codec]:
 
 
 def _experts_of_tokens(name: str, path: str) -> Boundary:
-    """The experts of each response token, which a trainer replays; weight updates may abort requests in between."""
+    """The experts of each response token, for replay by a trainer; weight updates may abort requests."""
     step = Step(call=request_experts, name="responses", arguments=_arguments(GENERATE, path), produced_by=_PRODUCED)
     return Boundary(
         path=f"{GENERATE} -> {path}.parse_generation_response",

@@ -72,7 +72,7 @@ def _always_raises(target: Target) -> bool:
 
 
 class ScoreModel:
-    """A double of a reward model: it returns a sequence's score at its last token, and minus the score elsewhere.
+    """A fake reward model: it returns a sequence's score at its last token, and minus the score elsewhere.
 
     The last token of row ``b`` has the id ``2 b + 3``, which is odd; the other tokens have ``2 b + 2``.
     """

@@ -109,7 +109,7 @@ def train_all(batch: Batch) -> Batch:
 
 
 def all_train(inputs: Inputs) -> str:
-    """Require that all tokens of each turn train."""
+    """The reason why some tokens of a turn are not trained; empty if all are trained."""
     same = torch.equal(inputs.batch.mask, inputs.batch.valid)
     return "" if same else "a turn has a token that is not trained"
 

@@ -46,7 +46,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 @dataclass
 class Weights:
-    """A double of the inference engine: the staleness manager only reads the version of its weights."""
+    """A fake inference engine: the staleness manager only reads the version of its weights."""
 
     version: int = 0
 
@@ -60,7 +60,7 @@ def count_admitted(
 ) -> dict[str, int]:
     """The number of rollouts, without rejected ones, admitted after ``finished`` updates, with and without a restart.
 
-    All admitted rollouts run at once, and finish before the next ones start. A restart loses the rollouts that are not
+    All admitted rollouts run at once and finish before further rollouts start. A restart loses rollouts that are not
     trained yet; the version of the weights is that of the checkpoint.
     """
     session = _session(make, rows, max_staleness)
@@ -88,7 +88,7 @@ class Session:
     """One run of the trainer: a manager, and the version of the weights that it reads."""
 
     def __init__(self, weights: Weights, manager: Any) -> None:  # noqa: ANN401 - the target's class
-        """Start with the manager's first capacity."""
+        """Store the weights and the manager; check whether the manager needs the version on each call."""
         self.weights, self.manager = weights, manager
         # Managers of older releases take the version as an argument of each call.
         self.asks = bool(inspect.signature(self.manager.get_capacity).parameters)

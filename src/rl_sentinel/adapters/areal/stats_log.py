@@ -32,7 +32,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class Services:
-    """A double of the logging services, which records the step of each commit."""
+    """A fake of the logging services; it records the step of each commit."""
 
     def __init__(self) -> None:
         """Start with no commit."""

@@ -44,7 +44,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def score(method: Callable[..., Any], backend: Callable[..., Any], rows: list[dict[str, Any]]) -> list[Tensor]:
-    """The teacher's log-prob of each trained token, where the loss reads it; other tokens keep the batch's value."""
+    """The teacher's log-probs at trained tokens, as the loss reads them; other tokens keep the batch's values."""
     trained = iter([row for row in rows if any(row["mask"])])
     module = SimpleNamespace(request=lambda _method, _url, json, **_options: _Reply(_answer(json, next(trained))))
     engine = SimpleNamespace(
@@ -65,7 +65,7 @@ def _read(row: Mapping[str, Any], logprobs: Tensor) -> Tensor:
 
 
 class _Reply:
-    """A double of a reply over HTTP."""
+    """A fake reply over HTTP."""
 
     def __init__(self, body: dict[str, Any]) -> None:
         """Store the body."""
@@ -80,7 +80,7 @@ class _Reply:
 
 
 def _answer(payload: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
-    """The log-prob of each token of the request under the model, in the payload's format, SGLang or vLLM."""
+    """The model's log-prob of each token of the request, in the format of the payload (SGLang or vLLM)."""
     is_sglang = "sampling_params" in payload
     ids = list(payload["input_ids"] if is_sglang else payload["prompt"])
     known = [*[_PROMPT] * len(row["prompt"]), *row["teacher"]]

@@ -1,4 +1,4 @@
-"""One step of AReaL's training loop: whether model outputs reach the update of their own rows."""
+"""One step of AReaL's training loop: whether the model outputs of a row reach the update of the same row."""
 
 import inspect
 import math
@@ -46,7 +46,7 @@ _PRODUCER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loop, in releases that have a trainer class; its models return one item per prompt, or one item per batch."""
+    """The loop, in releases with a trainer class. Models return one item per prompt, or one item per batch."""
     owner = next((path for path in TRAINERS if target.has(f"{path}.train")), "")
     if not owner or target.fails(owner):
         return
@@ -58,7 +58,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class Role:
-    """A double of a model or a sampler: it returns its column, and records the batch of its update."""
+    """A fake model or sampler: it returns its column, and records the batch of its update."""
 
     def __init__(self, prompts: list[list[dict[str, Any]]], key: str = "", *, by_prompt: bool = True) -> None:
         """Store the rows and the column ``key`` of the model; a batch has one item per prompt, or is one item."""
@@ -99,7 +99,7 @@ class Role:
 
 
 def _items(batch: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - as the release's
-    """The items of a batch, which may be one item."""
+    """The items of a batch, as a list; a batch may be a single item."""
     return [batch] if isinstance(batch, dict) else batch
 
 

@@ -57,7 +57,7 @@ MEGATRON = "areal.engine.megatron_engine.MegatronEngine"
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """A class of engines, and the factory of its double; ``ranks`` share each sequence."""
+    """An engine class and the factory of its fake; ``ranks`` share each sequence."""
 
     path: str
     make: Callable[..., Any]
@@ -65,7 +65,7 @@ class Engine:
 
     @property
     def train(self) -> str:
-        """The path of its method for an update."""
+        """The path of the engine's method for an update."""
         return f"{self.path}.train_batch"
 
 
@@ -157,7 +157,7 @@ def numbers_of_tokens(form: FullSequence) -> Computed:
 
 
 def method_of(target: Target, owner: str, name: str) -> str:
-    """The path of a trainer's method that takes a whole batch: private where a method of that name takes a list."""
+    """The path of a trainer's method for a whole batch; it is private if the public method accepts a list."""
     path = f"{owner}._{name}"
     return path if target.has(path) or not target.has(f"{owner}.{name}") else f"{owner}.{name}"
 
@@ -169,7 +169,7 @@ def copies_inputs(target: Target) -> bool:
 
 
 def trains_inline(target: Target) -> bool:
-    """Whether the engine of the release computes the loss inside of its method, from a dict."""
+    """Whether the engine's update method computes the loss inline, from a dict."""
     if not target.has(_INLINE.train) or target.fails(_INLINE.train):
         return False
     annotations = [str(p.annotation) for p in inspect.signature(target.find(_INLINE.train)).parameters.values()]
@@ -257,7 +257,7 @@ def _boundary(  # noqa: PLR0913 - the parts in which the updates differ
 
 
 def _reach(section: str, family: Family) -> str:
-    """The options of AReaL's configuration that lead to the family."""
+    """The options in AReaL's configuration that select this family."""
     numbers = {NUMBERS[name]: value for name, value in family.settings.items() if name in NUMBERS}
     words = {name: word.value for name, word in family.words.items() if isinstance(word, Constant)}
     options = [f"{section}.{name}={value}" for name, value in {**numbers, **words}.items()]
@@ -279,6 +279,6 @@ def _tied(batch: Batch) -> bool:
 
 
 def _no_ties(inputs: Inputs) -> str:
-    """Require different squared log-ratios at trained tokens: if two are equal, M2PO masks only the first token."""
+    """The reason why two tokens have equal squared log-ratios, of which M2PO masks only the first; else empty."""
     tied = _tied(inputs.mini_batch)
     return "two tokens have the same squared log-ratio, and M2PO masks the first" if tied else ""

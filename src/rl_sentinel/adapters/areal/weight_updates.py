@@ -1,4 +1,4 @@
-"""Boundaries of AReaL's weight update of the inference engines: the weights that sample a request at that time."""
+"""Boundaries of AReaL's weight update of the inference engines: the weights that sample a request during the update."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ _CLAIMS = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The update over the network, of each training engine that can be imported."""
+    """The update over the network, for each training engine that can be imported."""
     for owner in ENGINES:
         path = f"{owner}.{_METHOD}"
         if target.has(PAUSE) and target.has(path) and not target.fails(path):
@@ -40,14 +40,14 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class RemoteEngines:
-    """The client of :class:`Engines`."""
+    """A fake client of :class:`Engines`."""
 
     def __init__(self, engines: Engines) -> None:
         """Store the engines."""
         self.engines = engines
 
     def pause_generation(self) -> None:
-        """Stop requests, new ones too."""
+        """Stop running and new requests."""
         self.engines.paused = True
 
     def continue_generation(self) -> None:
@@ -58,8 +58,8 @@ class RemoteEngines:
 def updated(method: Callable[..., Any], owner: type, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """The log-probs of each row's response, and the version of the weights of each token.
 
-    Each row is one update, while which the engines have a request. The model has two parameters, each a bucket of its
-    own; sending a bucket is a double.
+    Each row is one update; the engines have a request during the update. The model has two parameters, in separate
+    buckets; the function that sends a bucket is a fake.
     """
     weights = [(f"layers.{number}.weight", torch.zeros(1 << 20)) for number in range(2)]
     answers = []

@@ -1,4 +1,4 @@
-"""AReaL's rollout workers under a controller: how many rollouts one of them admits."""
+"""AReaL's rollout workers under a controller: how many rollouts a worker admits."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -43,7 +43,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class Scheduler:
-    """A double of the scheduler, which records the arguments with which the workers' engines are initialized."""
+    """A fake scheduler, which records the arguments with which the workers' engines are initialized."""
 
     def __init__(self) -> None:
         """Start without a call."""
@@ -123,7 +123,7 @@ def admitted_by_worker(  # noqa: PLR0913 - code of the target, and the arguments
 
 
 class _Dispatcher:
-    """A double of the dispatcher of tasks, which starts no thread."""
+    """A fake dispatcher of tasks, which starts no thread."""
 
     def __class_getitem__(cls, _kinds: object) -> type:
         return cls
@@ -136,7 +136,7 @@ class _Dispatcher:
 
 
 def _run(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - as the coroutine
-    """A double of AReaL's helper, which runs a coroutine in a loop of uvloop."""
+    """A fake of AReaL's helper, which runs a coroutine in a loop of uvloop."""
     return asyncio.run(function(*arguments, **options))
 
 

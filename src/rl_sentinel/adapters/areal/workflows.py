@@ -100,7 +100,7 @@ def run_episodes(  # noqa: PLR0913 - classes of the target, and their arguments
 
 
 def call_at_once(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A double of AReaL's asynchronous reward wrapper: it calls the function in this process."""
+    """A fake of AReaL's asynchronous reward wrapper: it calls the function in this process."""
 
     async def call(*args: object, **more: object) -> Any:  # noqa: ANN401 - a reward
         return function(*args, **more)
@@ -138,7 +138,7 @@ class Turn:
 
 @dataclass(slots=True)
 class Episode:
-    """The engine and the reward function of one episode: its turns come one after another."""
+    """A fake engine and reward function for one episode; turns come one after another."""
 
     response: Callable[..., Any]
     row: dict[str, Any]
@@ -174,7 +174,7 @@ class Episode:
 
 
 def _turns_of(row: dict[str, Any], end: str) -> list[Turn]:
-    """Split a response into turns: a run of trained tokens is a turn, the untrained run after it its feedback."""
+    """Split a response into turns. Trained tokens in a row are a turn; the untrained tokens after them are feedback."""
     turns: list[Turn] = []
     for trained, run in groupby(range(len(row["mask"])), row["mask"].__getitem__):
         places = list(run)
@@ -220,14 +220,14 @@ def _read(row: dict[str, Any], turns: list[Turn], data: dict[str, Any]) -> dict[
 
 
 def train_both_ends(batch: Batch) -> Batch:
-    """Train the first and the last token of each response: an episode starts and ends with a turn of the model."""
+    """Train the first and the last token of each response, because an episode starts and ends with a model turn."""
     place = torch.arange(batch.width)
     ends = (place == 0) | (place == batch.length.unsqueeze(1) - 1)
     return with_columns(batch, mask=(batch.mask | ends) & batch.valid)
 
 
 def train_all(batch: Batch) -> Batch:
-    """Train all tokens: a response has one turn."""
+    """Train all tokens, so that a response has one turn."""
     return with_columns(batch, mask=batch.valid)
 
 

@@ -163,7 +163,7 @@ def _pydantic() -> ModuleType:
 
 
 def _orjson() -> ModuleType:
-    """A double of orjson that uses the standard library, which reads and writes the same data."""
+    """A fake orjson that uses the standard library, which reads and writes the same data."""
     module = ModuleType("orjson")
     vars(module).update(
         loads=json.loads,

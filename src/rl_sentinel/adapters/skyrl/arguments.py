@@ -98,7 +98,7 @@ UIDS = PromptIds("strings-list")
 
 
 def arguments(target: Target) -> Arguments:
-    """Find out how this release lays out responses: call its own producer on two responses of unequal length.
+    """Find the layout of responses in this release: call the trainer's producer on two responses of unequal length.
 
     Raises:
         Unbindable: if the producer is absent, or returns no tensor in a known layout.
@@ -127,18 +127,18 @@ def algorithm(**fixed: Any) -> Config:  # noqa: ANN401 - plain values
 
 
 def config(settings: Settings, fixed: Settings | None = None) -> Config:
-    """The whole configuration; the names of ``settings`` are dotted paths in it."""
+    """The whole configuration; the names of ``settings`` are dotted paths in the configuration."""
     return Config(CONFIG, fixed or {}, {path: path for path in settings})
 
 
 def trainer(settings: Settings, **more: Codec) -> Object:
-    """A double for ``self`` in a method of the trainer; other attributes raise AttributeError."""
+    """A fake ``self`` for a method of the trainer; other attributes raise AttributeError."""
     parts: dict[str, Codec] = {"cfg": config(settings), "all_metrics": Table({}), **more}
     return Object("types.SimpleNamespace", parts)
 
 
 def steps_in_order(inputs: Inputs) -> str:
-    """Require consecutive steps in each trajectory, with the last step at its end."""
+    """The reason why the steps of a trajectory are not consecutive or the last step is not at its end; else empty."""
     batch = inputs.batch
     ends = torch.ones_like(batch.last_step)
     ends[:-1] = batch.trajectory[1:] != batch.trajectory[:-1]

@@ -42,7 +42,7 @@ _SHARDED = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The log-probs, in releases whose ranks compute the log-probs of their own chunks."""
+    """The log-probs, in releases in which each rank computes the log-probs of its chunks."""
     if all(target.has(path) and not target.fails(path) for path in _CODE.values()):
         yield from bindable(target, _boundary())
 
@@ -50,8 +50,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def packed_log_probs(code: Mapping[str, Any], logits: Tensor, tokens: Tensor, lengths: list[int], ranks: int) -> Tensor:
     """``[B, T]``: log-probs of the responses after prompts of one token, with the gradients of all ranks.
 
-    Rows are padded on the left, as the trainer does. The model's input at a position is the number of the position, so
-    that its double looks up the logits there.
+    Rows are padded on the left, as in the trainer. The model's input at a position is the number of the position, so
+    that the fake model can look up the logits of the position.
     """
     (rows, width, vocabulary), sequences = logits.shape, torch.zeros_like(tokens[:, :1]).repeat(1, tokens.shape[1] + 1)
     mask = torch.zeros_like(sequences, dtype=torch.bool)
@@ -94,7 +94,7 @@ def packed_log_probs(code: Mapping[str, Any], logits: Tensor, tokens: Tensor, le
 
 
 def _context_of(ranks: int, *modules: dict[str, Any]) -> Any:  # noqa: ANN401 - a context manager
-    """Replace Megatron's parallel state in the modules, and torch's collectives, by doubles for the threads."""
+    """Replace Megatron's parallel state in the modules, and torch's collectives, by fakes over threads."""
     state = SimpleNamespace(**parallel_state_of_one_process())
     state.get_context_parallel_world_size = lambda **_options: ranks
     state.get_context_parallel_rank = lambda **_options: rank_number()

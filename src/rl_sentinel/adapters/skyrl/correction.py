@@ -148,7 +148,7 @@ def _metrics(
 
 
 def _two_tokens(inputs: Inputs) -> str:
-    """Require two trained tokens: a deviation needs two numbers."""
+    """The reason why there are fewer than two trained tokens, too few for a deviation; empty if there are enough."""
     return "" if int(inputs.batch.mask.sum()) > 1 else "fewer than two tokens are trained, so there is no deviation"
 
 

@@ -45,7 +45,7 @@ _CLIPPED = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The step, in releases that average over micro-batches in the update or in the loss of each micro-batch."""
+    """The training step, in releases that average micro-batches in the update or in each micro-batch loss."""
     path = UPDATE if target.has(UPDATE) else STEP
     if not target.has(path) or target.fails(path) or not target.has(CRITIC):
         return
@@ -58,7 +58,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class Model:
-    """A double of the critic: it looks up the values of a row, whose number is the row's first token."""
+    """A fake critic: it looks up the values of a row by the row number, which is the first token."""
 
     def __init__(self, values: Tensor) -> None:
         """Store the values of all rows, and one parameter, which shows the factor on gradients."""

@@ -205,7 +205,7 @@ def with_equal_first_rewards(batch: Batch) -> Batch:
 
 
 def several_trajectories(inputs: Inputs) -> str:
-    """Require the same number of trajectories in each prompt, and at least two."""
+    """The reason why prompts have different numbers of trajectories or fewer than two; else empty."""
     batch = inputs.batch
     counts = {len(set(batch.trajectory[batch.group == g].tolist())) for g in batch.group.tolist()}
     return (
@@ -233,7 +233,7 @@ def columns_read(*, step_wise: bool) -> frozenset[str]:
 
 
 def requirements(*, step_wise: bool) -> tuple[Callable[[Inputs], str], ...]:
-    """Require prompts of equal size, with several responses."""
+    """Checks that prompts have equal sizes and several responses."""
     plain = (groups_are_equal, several_responses)
     sizes = (steps_in_order, several_trajectories) if step_wise else plain
     return (prompts_are_contiguous, no_empty_response, *sizes)

@@ -51,7 +51,7 @@ _LOGGED: Mapping[str, Output] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Metrics from rewards per response and per token, and the metrics that an evaluation run logs."""
+    """The metrics from rewards per response and per token, and the metrics that an evaluation run logs."""
     if target.has(METRICS):
         source = inspect.getsource(target.find(METRICS))
         logs = logged_scores(target)

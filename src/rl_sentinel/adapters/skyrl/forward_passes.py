@@ -55,7 +55,7 @@ _WORKERS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The trainer's method, in releases whose workers are behind a dispatch."""
+    """The trainer's method, in releases that call workers through a dispatch object."""
     if not target.has(PATH):
         return
     try:
@@ -85,7 +85,7 @@ class Passed(NamedTuple):
 
 
 class Dispatch:
-    """A double of the dispatch to workers: a forward pass of a model returns a column of the batch."""
+    """A fake of the dispatch to workers: the forward pass of a model returns a column of the batch."""
 
     def __init__(self, passes: Mapping[str, Tensor]) -> None:
         """Store the passes by the keys under which the trainer stores them."""

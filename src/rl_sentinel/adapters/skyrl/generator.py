@@ -123,7 +123,7 @@ def output_of(  # noqa: PLR0913 - classes of the target, and their arguments
     *,
     asked: bool = False,
 ) -> Any:  # noqa: ANN401 - the target's output
-    """The generator's output for one prompt per script, which the engine and the environment follow.
+    """The generator's output for one prompt per script; engine and environment replay the script.
 
     The call requests log-probs if ``asked``, regardless of the configuration.
     """
@@ -269,7 +269,7 @@ def _boundary(  # noqa: PLR0913 - what a family differs in
 
 
 def doubles(target: Target) -> dict[str, Callable[..., Any]]:
-    """The doubles of the functions that make environments and read their metrics, at this release's paths."""
+    """The fakes of the functions that create environments and read metrics, at the paths of this release."""
     replaced: dict[str, Callable[..., Any]] = {
         f"{target.locate(GENERATOR).rpartition('.')[0]}.skyrl_gym.make": make_environment
     }
@@ -278,13 +278,13 @@ def doubles(target: Target) -> dict[str, Callable[..., Any]]:
 
 
 def sampled_at_both_ends(inputs: Inputs) -> str:
-    """Require that a conversation starts and ends with a turn of the model."""
+    """The reason why a conversation does not start and end with a turn of the model; empty if it does."""
     sampled = not last_token_trains(inputs) and bool(inputs.batch.mask[:, :1].all())
     return "" if sampled else "a conversation does not start and end with sampled tokens"
 
 
 def one_turn(inputs: Inputs) -> str:
-    """Require one turn per conversation, because a batched call samples one turn."""
+    """The reason why a conversation has several turns (a batched call samples one); empty if all have one."""
     valid = torch.arange(inputs.batch.mask.shape[1]) < inputs.batch.length.unsqueeze(1)
     return (
         "" if torch.equal(inputs.batch.mask, valid) else "a row has observations, but a batched call samples one turn"

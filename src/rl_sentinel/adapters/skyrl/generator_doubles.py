@@ -1,4 +1,4 @@
-"""Doubles for SkyRL's generator: character tokenizer, scripted inference engine, scripted text environment."""
+"""Fakes for SkyRL's generator: character tokenizer, scripted inference engine, scripted text environment."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -83,7 +83,7 @@ class Tokenizer:
 
 
 class Engine:
-    """A double of the inference engine that returns the turns of the scripts in order, and records the prompts."""
+    """A fake inference engine that returns the turns of the scripts in order, and records the prompts."""
 
     def __init__(self, scripts: Sequence[Script]) -> None:
         """Start every script at its first turn."""

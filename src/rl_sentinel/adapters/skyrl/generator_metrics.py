@@ -1,4 +1,4 @@
-"""The metrics that SkyRL's generator returns beside its responses, and scores from the rewards that it returns."""
+"""The metrics that SkyRL's generator returns with the responses, and scores computed from the returned rewards."""
 
 import inspect
 import re

@@ -92,7 +92,7 @@ def _has(target: Target, name: str) -> bool:
 
 @dataclass(slots=True)
 class Servers:
-    """Doubles of the engines, which sample known responses and answer the first request last.
+    """Fakes of the engines, which sample known responses and answer the first request last.
 
     ``room`` is the maximum length of a response.
     """
@@ -139,7 +139,7 @@ class Servers:
         return SimpleNamespace(post=self.post, closed=False)
 
     def reply(self, ids: list[int], params: Mapping[str, Any]) -> tuple[list[int], list[float], str]:
-        """Tokens, log-probs and stop reason of the row that the first token of the prompt names."""
+        """Tokens, log-probs and stop reason of a row; the first token of the prompt is the row number."""
         self.parameters.append(dict(params))
         row = ids[0] - _FIRST if ids and 0 <= ids[0] - _FIRST < len(self.scripts) else 0
         tokens, logprobs, reason, _ = self.scripts[row].sample(list(ids), int(params["max_tokens"]), self.room)
@@ -190,7 +190,7 @@ def sample(  # noqa: PLR0913 - functions and classes of the target, and their ar
 
 
 def _client_of(owner: Any, servers: Servers) -> Any:  # noqa: ANN401 - the target's classes
-    """The client of the servers; a client of engines is made without its constructor, which starts an endpoint."""
+    """The client of the servers. The constructor of an engine client is not run, because it starts an endpoint."""
     known = inspect.signature(owner).parameters
     tokenizer = SimpleNamespace(
         decode=lambda _ids, **_options: "", batch_decode=lambda ids, **_options: [""] * len(ids)

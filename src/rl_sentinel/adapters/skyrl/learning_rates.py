@@ -1,4 +1,4 @@
-"""SkyRL's learning-rate decay: the number of optimizer steps that the trainer plans for it."""
+"""SkyRL's learning-rate decay: the number of optimizer steps that the trainer plans for the decay."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -74,7 +74,7 @@ def rates(build: Callable[..., Any], owner: type, cfg: Any, model: str, count: i
     planned: dict[str, int | None] = {}
 
     class Group:
-        """A double of a group of workers, whose models are not loaded."""
+        """A fake group of workers without models."""
 
         def __init__(self, _config: object, _nodes: object, _gpus: object, worker: str, **_options: object) -> None:
             self.worker = worker

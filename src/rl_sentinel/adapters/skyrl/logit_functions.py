@@ -95,7 +95,7 @@ def shared_logits_gradient(
     tokens: Tensor,
     **options: Any,  # noqa: ANN401 - plain values
 ) -> Tensor:
-    """The gradient of log-probs plus entropy with respect to each token's logit, if both use the same logits."""
+    """The gradient of log-probs plus entropy for each token's logit, where both use the same logits."""
     leaf = (logits.detach() * 1).requires_grad_()
     whole = torch.cat([leaf, torch.zeros_like(leaf[:, :1])], dim=1)
     total = log_probs(whole, tokens, **options).sum() + entropy(whole).sum()

@@ -1,4 +1,4 @@
-"""Doubles for SkyRL's training loops: data loader, engines and workers, timers, and the log."""
+"""Fakes for SkyRL's training loops: data loader, engines and workers, timers, and the log."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
@@ -50,7 +50,7 @@ class Data(dict[str, Any]):
 
 
 class Client:
-    """A double of engines and workers, whose methods are coroutines that do nothing."""
+    """Fake engines and workers; all methods are coroutines that do nothing."""
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a coroutine function
         """A method of any name, which does nothing."""
@@ -65,7 +65,7 @@ class Client:
 
 
 class Weights:
-    """A double of the objects that wake and move engines: a context manager that does nothing."""
+    """A fake for objects that wake and move engines: a context manager that does nothing."""
 
     def __init__(self, *_passed: object, **_options: object) -> None:
         """Ignore the arguments: there are no engines."""
@@ -81,7 +81,7 @@ class Weights:
 
 
 class Gauges:
-    """A double of the timers of a loop's phases: its methods, also context managers, do nothing."""
+    """Fake timers for the phases of a loop: methods and context managers do nothing."""
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a function
         """A method of any name, which does nothing."""

@@ -112,7 +112,7 @@ async def _finish(running: Any) -> None:  # noqa: ANN401 - a coroutine
 
 
 def _methods(source: str, log: Log, loader: PromptLoader, done: int) -> dict[str, Callable[..., Any]]:
-    """Doubles of the methods of a step, which only record; the loop's ``source`` shows which results it reads."""
+    """Fakes of a step's methods that only record calls; ``source`` of the loop shows which results the loop reads."""
 
     def trained(trainer: Any, uid: str) -> dict[str, float]:  # noqa: ANN401 - the target's class
         log.prompts.append(int(uid))

@@ -1,4 +1,4 @@
-"""SkyRL's servers with a LoRA adapter: the weights that sample after they slept and the adapter was loaded again."""
+"""SkyRL's servers with a LoRA adapter: the weights that sample after a sleep and a reload of the adapter."""
 
 import asyncio
 import inspect
@@ -32,7 +32,7 @@ _CALLER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The client of the servers, in releases in which it loads adapters."""
+    """The client of the servers, in releases in which the client loads adapters."""
     for client in CLIENTS:
         load = next((name for name in _LOADS if target.has(f"{client}.{name}")), "")
         if not load or not target.has(f"{client}.sleep"):
@@ -45,7 +45,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 @dataclass(slots=True)
 class Server:
-    """A double of a vLLM server with LoRA.
+    """A fake vLLM server with LoRA.
 
     Sleep at level 1 keeps the weights in CPU memory, at level 2 it discards them (vllm, sleep mode). A loaded adapter
     is loaded again only in place, or after it was unloaded; otherwise the request fails (vllm, serving/models).
@@ -76,7 +76,7 @@ class Server:
 
 
 class Session:
-    """A double of aiohttp's session with these servers."""
+    """A fake of aiohttp's session that is connected to these servers."""
 
     closed = False
 
@@ -106,7 +106,7 @@ class Session:
 
 
 def weights_of_servers(owner: Callable[..., Any], load: str, count: int) -> dict[str, list[float]]:
-    """The base model and the update of the adapter of each server, and what they must be."""
+    """The base model and the adapter update of each server, and the expected values of both."""
     servers = {f"server{number}": Server() for number in range(count)}
     known = inspect.signature(owner).parameters
     arguments = {

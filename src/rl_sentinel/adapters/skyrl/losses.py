@@ -133,7 +133,7 @@ def rows_of(whole: Tensor, number: int, parts: int) -> Tensor:
 
 
 def _in_micro_batches(target: Target, function: Callable[..., Any], forms: Arguments) -> Boundary:
-    """The loss over micro-batches: their sum, or their mean in releases without the scaling step."""
+    """The sum of the losses of micro-batches; the mean in releases without the scaling step."""
     path, scales = path_of(function), target.has(SCALE)
     rows_of_part: dict[str, Codec] = {
         "whole": Earlier(Use("scaled")),
@@ -179,7 +179,7 @@ def _policies(target: Target, name: str, function: Callable[..., Any], forms: Ar
 
 
 def _policy(target: Target, function: Callable[..., Any], config: Config, forms: Arguments, name: str) -> Boundary:
-    """The loss, after the scaling step in releases that have it."""
+    """The loss, after the scaling step in releases that have such a step."""
     path, scales = path_of(function), target.has(SCALE)
     advantage: Codec = Earlier(Use("scaled")) if scales else forms.column("advantage")
     steps = (scaling(forms, Derived(lambda inputs: inputs.batch.rows)),) if scales else ()

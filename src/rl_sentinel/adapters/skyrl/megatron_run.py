@@ -1,4 +1,4 @@
-"""Run SkyRL's policy worker on Megatron in one process, with doubles of the model, the schedule and the ranks."""
+"""Run SkyRL's policy worker on Megatron in one process, with a fake model, a fake schedule and fake ranks."""
 
 import inspect
 from collections.abc import Callable
@@ -33,7 +33,7 @@ REPLAY = "skyrl.backends.skyrl_train.utils.replay_utils.clear_router_replay"
 
 
 class Model:
-    """A double of the model on one pipeline stage, which returns each next token's log-prob, and the entropy.
+    """A fake model on one pipeline stage; it returns the log-prob of each next token, and the entropy.
 
     It looks up the columns of a row, whose number is the row's first token.
     """
@@ -55,12 +55,12 @@ class Model:
 
 
 def stored_log_probs(outputs: Tensor, *_tokens: object, **_options: object) -> Tensor:
-    """A double of the function for log-probs of whole sequences: it reads them from the outputs of :class:`Model`."""
+    """A fake of the function for log-probs of sequences: it reads log-probs from the outputs of :class:`Model`."""
     return outputs[:, :-1, 0]
 
 
 class StoredLogProbs:
-    """A double of the log-probs of tokens, where the model's outputs are log-probs over a vocabulary."""
+    """A fake of the log-probs of tokens, where the model's outputs are log-probs over a vocabulary."""
 
     @staticmethod
     def apply(outputs: Tensor, tokens: Tensor, *_options: object) -> Tensor:
@@ -69,7 +69,7 @@ class StoredLogProbs:
 
 
 def stored_entropy(outputs: Tensor, **_options: object) -> Tensor:
-    """A double of the function for entropies: it reads them from the outputs of :class:`Model`."""
+    """A fake of the function for entropies: it reads entropies from the outputs of :class:`Model`."""
     return outputs[..., 1]
 
 
@@ -86,7 +86,7 @@ def run_on_megatron(  # noqa: PLR0913 - the target's code, and the arguments of 
 ) -> tuple[Tensor, list[Any]]:
     """The loss of a mini-batch that each rank trains in ``parts`` micro-batches, and the result of each rank's step.
 
-    The double of Megatron's schedule divides each loss by the number of micro-batches (schedules.py, forward_step: a
+    The fake of Megatron's schedule divides each loss by the number of micro-batches (schedules.py, forward_step: a
     loss function that returns two values), and applies the scaling of the loss that the model's configuration names
     (backward_step); gradients are averaged over the ranks, and the optimizer divides them by ``loss_scale``. ``code``
     has functions and classes of the target. With ``packed`` the worker removes padding, and the model's outputs are
@@ -158,7 +158,7 @@ def _worker(
     packed: bool,
     loss_scale: float,
 ) -> Any:  # noqa: ANN401 - the target's class
-    """A worker and its wrapper of the model, with doubles of model, optimizer and strategy.
+    """A worker and its model wrapper, with a fake model, optimizer and strategy.
 
     The constructor of the wrapper runs if the optimizer scales the loss.
     """

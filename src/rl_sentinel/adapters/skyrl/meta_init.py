@@ -1,4 +1,4 @@
-"""SkyRL's models on the meta device: the types of their tensors, which rank 0 then sends to the other ranks."""
+"""SkyRL's models on the meta device: the types of the tensors that rank 0 sends to the other ranks."""
 
 import inspect
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class Network(nn.Module):
-    """A double of a transformers model, with a parameter, a saved buffer, and the frequencies of the positions.
+    """A fake transformers model with a parameter, a saved buffer, and an unsaved buffer of position frequencies.
 
     Like the models of transformers, it makes the frequencies in float32, and ``from_pretrained`` leaves them so.
     """
@@ -73,7 +73,7 @@ class Network(nn.Module):
 
 
 class _Loads:
-    """A double of transformers' classes of configurations."""
+    """A fake of transformers' classes of configurations."""
 
     @staticmethod
     def from_pretrained(_name: str, **_options: object) -> SimpleNamespace:

@@ -72,7 +72,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def rewards_logged(trainer: Any) -> dict[str, float]:  # noqa: ANN401 - a double of the trainer
-    """The reward metrics; pass@n gets a fixed name, because its own name contains the number of samples."""
+    """The reward metrics; pass@n gets a fixed name, because the logged name contains the number of samples."""
     logged = trainer.all_metrics
     pass_at_n = next(value for name, value in logged.items() if name.startswith("reward/avg_pass_at_"))
     return {"raw": logged["reward/avg_raw_reward"], "pass_at_n": pass_at_n}

@@ -1,4 +1,4 @@
-"""SkyRL's policy workers with micro-batches by tokens: how many of them are logged as rows, and as padding."""
+"""SkyRL's policy workers with micro-batches by tokens: the logged numbers of real and of padding micro-batches."""
 
 import inspect
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ _CLAIMS = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The counts of each worker that logs them."""
+    """The counts of each worker that logs such counts."""
     for path, megatron in ((WHOLE_STEP, False), (STEP, True)):
         if not target.has(path) or target.fails(path) or (megatron and not has_worker(target)):
             continue
@@ -46,13 +46,13 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def count_on_megatron(code: dict[str, Any], cfg: Any, columns: dict[str, Tensor], data: Any) -> Tensor:  # noqa: ANN401
-    """The number of micro-batches that the worker logs, without those of padding."""
+    """The number of micro-batches that the worker logs, without padding micro-batches."""
     _, (returned,) = run_on_megatron(code, cfg, Model(columns), data, parts=1, ranks=1)
     return _of_rows(returned)
 
 
 def count_in_worker(code: dict[str, Any], cfg: Any, columns: dict[str, Tensor], data: Any) -> Tensor:  # noqa: ANN401
-    """The number of micro-batches that the worker logs, without those of padding."""
+    """The number of micro-batches that the worker logs, without padding micro-batches."""
     section = cfg.trainer if code["section"] else cfg
     worker = worker_of(code["worker"], code["losses"], section, cfg, WholeModel(columns), ranks=1)
     return _of_rows(worker.forward_backward(data))

@@ -71,7 +71,7 @@ class Status(dict[str, Any]):
 
 
 class Dispatch:
-    """A double of the workers: one data-parallel rank, which records the rows of each optimizer step."""
+    """Fake workers: one data-parallel rank that records the rows of each optimizer step."""
 
     def __init__(self, stage: Callable[..., Any]) -> None:
         """Store ``stage``, which splits the training batch into mini-batches."""
@@ -82,7 +82,7 @@ class Dispatch:
         return 1
 
     def stage_data(self, _model: str, data: Any, mini_batches: Any) -> Any:  # noqa: ANN401 - the target's
-        """The mini-batches, each as a list of the parts of its ranks."""
+        """The mini-batches; each mini-batch is a list with one part per rank."""
         return self.stage(1, data, mini_batches)
 
     def forward_backward_from_staged(self, _model: str, parts: list[Any], **_options: object) -> Status:
@@ -143,7 +143,7 @@ def train(stage: Callable[..., Any], trainer: Any, uids: list[str]) -> dict[str,
 
 
 class _Store:
-    """A double of Ray's object store: a reference is the object."""
+    """A fake of Ray's object store: a reference is the object."""
 
     @staticmethod
     def put(value: Any) -> Any:  # noqa: ANN401 - any object

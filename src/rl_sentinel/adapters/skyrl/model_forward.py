@@ -40,7 +40,7 @@ _PRODUCED = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The pass of the policy, packed and padded."""
+    """The forward pass of the policy, packed and padded."""
     if not target.has(PATH):
         return
     if why := target.fails(MODEL):
@@ -50,7 +50,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class HuggingFace:
-    """A model double with the interface of transformers' models."""
+    """A fake model with the interface of transformers' models."""
 
     def __init__(self, model: CausalModel) -> None:
         """Wrap the model."""

@@ -53,7 +53,7 @@ class _Made(Exception):  # noqa: N818 - no error: it ends the rest of a worker's
 
 
 class Model(torch.nn.Module):
-    """A double of a model, with one layer."""
+    """A fake model, with one layer."""
 
     def __init__(self, *_path: object, **_options: object) -> None:
         """Make the layer."""
@@ -83,7 +83,7 @@ def _without_devices(strategy: Any) -> Any:  # noqa: ANN401 - classes of the tar
 
 
 def _schedule(kind: str, optimizer: Any, num_warmup_steps: int, num_training_steps: int) -> Any:  # noqa: ANN401
-    """A double of transformers' ``get_scheduler``, of two kinds: ``constant_with_warmup`` and ``cosine``."""
+    """A fake of transformers' ``get_scheduler`` with two kinds: ``constant_with_warmup`` and ``cosine``."""
     decays: dict[str, Callable[[float], float]] = {
         "constant_with_warmup": lambda _done: 1.0,
         "cosine": lambda done: (1 + math.cos(math.pi * done)) / 2,

@@ -1,4 +1,4 @@
-"""The overlong penalty of SkyRL's DAPO trainer, which is an example in checkouts, not in the package."""
+"""The overlong penalty of SkyRL's DAPO trainer. The trainer is an example in checkouts, not in the package."""
 
 import copy
 from collections.abc import Iterator, Mapping
@@ -37,7 +37,7 @@ _PAYS = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The trainer's method, in checkouts."""
+    """The trainer's method, if the target is a checkout."""
     path = next((path for path in TRAINERS if target.has(path)), "")
     if path and not target.fails(path):
         yield from bindable(target, _overlong(target, path))
@@ -50,7 +50,7 @@ def overlong_rewards(
     uids: list[str],
     numbers: Mapping[str, Any],
 ) -> list[Tensor]:
-    """The reward of each token after DAPO's penalty; ``trainer`` is the double of a trainer.
+    """The reward of each token after DAPO's penalty; ``trainer`` is a fake trainer.
 
     The method may change its argument in place; the trainer uses only its result.
     """

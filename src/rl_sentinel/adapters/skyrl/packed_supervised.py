@@ -59,7 +59,7 @@ _PRODUCER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss, in releases that pack."""
+    """The loss, in releases that pack sequences."""
     if not target.has(COLLATOR) or not target.has(LOG_PROBS) or not has_worker(target):
         return
     if why := target.fails(COLLATOR) or target.fails(LOG_PROBS):
@@ -69,7 +69,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class PackedModel:
-    """A double of the model on packed rows: log-probs over the vocabulary, correct for the next token only."""
+    """A fake model on packed rows; it returns log-probs over the vocabulary, correct only for the next token."""
 
     def __init__(self, logprobs: list[Tensor]) -> None:
         """Store the log-probs of all responses."""
@@ -88,7 +88,7 @@ class PackedModel:
 
 
 class Padding:
-    """A double of the tokenizer; the collator only reads its padding token."""
+    """A fake tokenizer; the collator only reads its padding token."""
 
     pad_token_id = _PADDING
 

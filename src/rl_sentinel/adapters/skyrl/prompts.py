@@ -115,7 +115,7 @@ def _prepared(path: str) -> Boundary:
 
 
 def uses_after_tail(method: Callable[..., Any], groups: list[int], samples: int, workers: int) -> list[float]:
-    """How often the batch still has each sample; its samples divide evenly among the workers, so 1 is correct."""
+    """The number of copies of each sample in the result; 1 is correct, because samples divide evenly among workers."""
     actor_info = SimpleNamespace(rank=SimpleNamespace(dp_size=workers))
     model = SimpleNamespace(actor_infos=[actor_info])
     trainer = SimpleNamespace(
@@ -129,7 +129,7 @@ def uses_after_tail(method: Callable[..., Any], groups: list[int], samples: int,
 
 
 def samples_divide(inputs: Inputs) -> str:
-    """Require that the samples divide evenly among the workers."""
+    """The reason why the samples do not divide evenly among the workers; empty if they do."""
     rows = inputs.batch.rows
     return f"{rows} samples do not divide evenly among {WORKERS} workers" if rows % WORKERS else ""
 

@@ -89,7 +89,7 @@ def generated() -> Table:
 
 @dataclass
 class Dispatch:
-    """A double of the dispatch to data-parallel workers."""
+    """A fake of the dispatch to data-parallel workers."""
 
     workers: int
 
@@ -105,7 +105,7 @@ def trainer_of(
     workers: int,
     pad_batch: Callable[..., Any] | None = None,
 ) -> SimpleNamespace:
-    """A double of the trainer, whose batch is one mini-batch that ``workers`` workers train."""
+    """A fake trainer; ``workers`` workers train the batch as one mini-batch."""
     cfg.trainer.train_batch_size = cfg.trainer.policy_mini_batch_size = prompts
     cfg.trainer.critic_mini_batch_size = prompts
     cfg.generator.n_samples_per_prompt = samples
@@ -145,7 +145,7 @@ def responses_of(batch: Any, rows: int, width: int) -> dict[str, Any]:  # noqa: 
 
 
 def trainer_object(target: Target) -> Object:
-    """The double of the trainer, with the number of prompts and samples of the batch."""
+    """The fake trainer, with the number of prompts and samples of the batch."""
     return Object(
         trainer_of,
         {

@@ -50,7 +50,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 async def _admit(manager: Any, filtered: int) -> int:  # noqa: ANN401 - the target's class
-    """Finish generations until the manager blocks the next one; the first ``filtered`` are discarded."""
+    """Finish generations until the manager blocks a further generation; discard the first ``filtered`` generations."""
     admitted = 0
     while True:
         slot = asyncio.ensure_future(manager.acquire_submission_slot())
@@ -143,7 +143,7 @@ def count_draws(make: Callable[..., Any], rows: int, mini_batch: int, after: int
 
 
 def fill_mini_batches(inputs: Inputs) -> str:
-    """Require an even number of prompts, which fill mini-batches of two."""
+    """The reason why the prompts do not fill mini-batches of two; empty if they do."""
     return f"{inputs.batch.rows} prompts do not fill mini-batches of 2" if inputs.batch.rows % 2 else ""
 
 

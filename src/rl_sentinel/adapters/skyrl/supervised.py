@@ -75,7 +75,7 @@ def _takes_loss(target: Target, step: str) -> bool:
 
 
 class Model:
-    """A double of the model, which looks up a row's log-probs by its number, the first token that is not padding."""
+    """A fake model that looks up the log-probs of a row by the row number, the first token that is not padding."""
 
     def __init__(self, logprobs: list[Tensor]) -> None:
         """Store the log-probs of all responses."""
@@ -96,13 +96,13 @@ class Model:
 
 
 class Padding:
-    """A double of the tokenizer; the collator only reads its padding token."""
+    """A fake tokenizer; the collator only reads its padding token."""
 
     pad_token_id = 0
 
 
 class StageModel:
-    """A double of the model on a Megatron pipeline stage: returns each next token's log-prob, and no entropy."""
+    """A fake model on a Megatron pipeline stage: returns each next token's log-prob, and no entropy."""
 
     def __init__(self, logprobs: list[Tensor]) -> None:
         """Store the log-probs of all responses."""

@@ -37,7 +37,7 @@ _CLAIMS = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The logged evaluation loss of one batch, and of several batches of which the last is padded."""
+    """The logged evaluation loss of one batch, and of several batches with padding in the last batch."""
     if not (target.has(RUN_EVAL) and target.has(FORWARD)):
         return
     path = f"{RUN_EVAL} -> {FORWARD}"
@@ -49,7 +49,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class Dataloader(list[Any]):
-    """A double of a data loader: collated batches, and the attributes that the trainer reads."""
+    """A fake data loader: collated batches, and the attributes that the trainer reads."""
 
     def __init__(self, batches: list[Any], batch_size: int, rows: int) -> None:
         """Store the batches; the last one may have fewer than ``batch_size`` rows."""
@@ -58,14 +58,14 @@ class Dataloader(list[Any]):
 
 
 class Dispatch:
-    """A double of the dispatch over workers: one rank, which gets the whole batch."""
+    """A fake of the dispatch over workers: one rank, which gets the whole batch."""
 
     def __init__(self, worker: Any) -> None:  # noqa: ANN401 - the target's class
         """Store the worker."""
         self.worker = worker
 
     def forward(self, _model: str, data: Any, **options: Any) -> Any:  # noqa: ANN401 - the target's classes
-        """The worker's answer to a batch."""
+        """The worker's output for a batch."""
         return self.worker.forward(data, **options)
 
 

@@ -109,7 +109,7 @@ def _lacks(target: Target) -> str:
 
 
 class Model:
-    """A double of the model, which looks up the log-probs of a row: each of its tokens is the row's number, from 1."""
+    """A fake model that looks up the log-probs of a row; every token of a row is the row number, from 1."""
 
     def __init__(self, logprobs: list[Tensor]) -> None:
         """Store the log-probs of all responses."""
@@ -130,7 +130,7 @@ class Model:
 
 
 class Dispatch:
-    """A double of the dispatch over data-parallel workers: it runs their shares one after another."""
+    """A fake of the dispatch over data-parallel workers: it runs their shares one after another."""
 
     def __init__(self, worker: Any, ranks: int) -> None:  # noqa: ANN401 - the target's class
         """Store the worker, which trains the shares of all ``ranks`` ranks."""
@@ -153,7 +153,7 @@ class Dispatch:
 
 
 def _renderer(render: Any) -> Any:  # noqa: ANN401 - a function of the target, or None
-    """A double of the renderer: the token ids of prompts without images."""
+    """A fake renderer: the token ids of prompts without images."""
 
     async def answer(inputs: object) -> Any:  # noqa: ANN401 - as the target
         return render(inputs)

@@ -71,7 +71,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 @dataclass(slots=True)
 class SeededServers(Servers):
-    """Doubles of servers that give equal replies to equal requests with equal seeds.
+    """Fakes of servers that give equal replies to equal requests with equal seeds.
 
     ``prompts`` has the script numbers of each prompt; a request with a new seed gets the prompt's next script.
     """

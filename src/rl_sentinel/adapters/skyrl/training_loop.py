@@ -72,7 +72,7 @@ class Words:
 
 
 class Tracker:
-    """A double of the log, with the table of trajectories."""
+    """A fake log, with the table of trajectories."""
 
     backend = "wandb"
 
@@ -92,7 +92,7 @@ class Tracker:
 
 
 class Dispatch:
-    """A double of the dispatch to one worker, whose log-probs are all 0."""
+    """A fake of the dispatch to one worker; all log-probs are 0."""
 
     async def save_weights_for_sampler(self) -> None:
         """Do nothing: there is no sampler."""
@@ -121,7 +121,7 @@ class Dispatch:
 
 
 class Generator:
-    """A double of the generator, which returns the rows of one round after another."""
+    """A fake generator that returns the rows of the next round on each call."""
 
     def __init__(self, rollouts: Rollouts, rounds: list[list[dict[str, Any]]]) -> None:
         """Store the rows."""
@@ -133,7 +133,7 @@ class Generator:
 
 
 class NoBar:
-    """A double of the progress bar."""
+    """A fake progress bar."""
 
     def __init__(self, *_arguments: object, **_options: object) -> None:
         """Show nothing."""
@@ -184,7 +184,7 @@ def train_step(
 
 
 def _trainer(owner: Any, cfg: Any, rollouts: Rollouts, rounds: list[list[dict[str, Any]]]) -> tuple[Any, list[Any]]:  # noqa: ANN401
-    """A trainer whose models and log are doubles, and the batches that it trains on."""
+    """A trainer with fake models and a fake log, and the batches that it trains on."""
     updates: list[Any] = []
 
     def update(_self: object, data: Any) -> dict[str, float]:  # noqa: ANN401 - the target's batch

@@ -1,4 +1,4 @@
-"""Boundary of the weights that SkyRL's Megatron worker sends to the engines, in buckets of a size."""
+"""Boundary of the weights that SkyRL's Megatron worker sends to the engines, in buckets of limited size."""
 
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -35,16 +35,16 @@ _CLAIMS = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The extraction, in releases that rebuild the conversion of weights for it."""
+    """The extraction of weights, in releases that divide parameters into buckets."""
     if target.has(PATH) and not target.fails(PATH) and target.has(f"{OWNER}._init_param_buckets"):
         yield from bindable(target, _boundary(target))
 
 
 class Bridge:
-    """A double of Megatron-Bridge: it exports a group of experts only if one call has all weights of the group."""
+    """A fake Megatron-Bridge: it exports a group of experts only if one call has all weights of the group."""
 
     def __init__(self, weights: list[Tensor], *, grouped: bool) -> None:
-        """Store the weights; ``grouped``: each two are a group."""
+        """Store the weights; if ``grouped``, each two weights are a group."""
         self.weights, self.grouped = weights, grouped
 
     def get_conversion_tasks(self, _module: object) -> list[SimpleNamespace]:
@@ -76,7 +76,7 @@ def extracted(
     rows: list[dict[str, Any]],
     grouped: bool,  # noqa: FBT001 - an argument of the boundary
 ) -> dict[str, Any]:
-    """Each row is a weight: its numbers as they are sent, infinite if they are not, and how often it is sent."""
+    """For each row, a weight: the numbers that are sent (infinite if unsent), and how often the weight is sent."""
     weights = [torch.as_tensor(row["logprobs"], dtype=torch.float32) for row in rows]
     sent, uses = [torch.full_like(weight, float("inf")) for weight in weights], torch.zeros(len(rows))
     with replaced_globals(method.__globals__, broadcast_object_across_pp_ranks=lambda value: value):

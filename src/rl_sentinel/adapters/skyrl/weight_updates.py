@@ -1,4 +1,4 @@
-"""Boundary of SkyRL's weight update of the inference engines: the weights that sample a request at that time."""
+"""Boundary of SkyRL's weight update of the inference engines: the weights that sample a request during the update."""
 
 import asyncio
 import inspect
@@ -69,14 +69,14 @@ def _has(target: Target, fields: Mapping[str, Scalar]) -> bool:
 
 
 class RemoteEngines(Client):
-    """The client of :class:`Engines`; on shared devices they sleep during training."""
+    """A fake client of :class:`Engines`; engines on shared devices sleep during training."""
 
     def __init__(self, engines: Engines) -> None:
         """Store the engines."""
         self.engines = engines
 
     async def pause_generation(self, *_passed: object, **_options: object) -> None:
-        """Stop requests, new ones too."""
+        """Stop running and new requests."""
         self.engines.paused = True
 
     async def resume_generation(self, *_passed: object, **_options: object) -> None:
@@ -84,11 +84,11 @@ class RemoteEngines(Client):
         self.engines.paused = False
 
     async def sleep(self, *_passed: object, **_options: object) -> None:
-        """Release memory, with which nothing can be sampled."""
+        """Release memory; no request can be sampled without this memory."""
         self.engines.asleep = True
 
     async def wake_up(self, *_passed: object, tags: list[str] | None = None, **_options: object) -> None:
-        """Take memory again; with that of the cache, requests continue."""
+        """Take memory again; requests continue when the memory of the cache is back."""
         self.engines.asleep = self.engines.asleep and not (tags is None or "kv_cache" in tags)
 
     sleep_for_weight_sync, wake_for_weight_sync = sleep, wake_up
@@ -100,7 +100,7 @@ class RemoteEngines(Client):
 def updated(method: Callable[..., Any], owner: type, cfg: Any, rows: list[dict[str, Any]]) -> dict[str, Any]:  # noqa: ANN401
     """The log-probs of each row's response, and the version of the weights of each token.
 
-    Each row is one update, while which the engines have a request. The workers are doubles.
+    Each row is one update; the engines have a request during the update. The workers are fakes.
     """
     answers = []
     ray = SimpleNamespace(get=lambda results: results, put=lambda value: value)

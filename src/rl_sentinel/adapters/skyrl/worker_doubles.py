@@ -1,4 +1,4 @@
-"""Doubles for SkyRL's policy worker: its model, strategy, loss and progress bar."""
+"""Fakes for SkyRL's policy worker: its model, strategy, loss and progress bar."""
 
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -16,12 +16,12 @@ def cpu(*_args: object) -> str:
 
 
 def stored_entropy(logits: Tensor, **_options: object) -> Tensor:
-    """A double of the entropy function: the model double returns the entropy as its logits."""
+    """A fake entropy function: the fake model returns the entropy as its logits."""
     return logits[..., 0]
 
 
 class Strategy:
-    """A double of the distributed strategy: one rank, and a list of the losses instead of a backward pass."""
+    """A fake distributed strategy: one rank, and a list of the losses instead of a backward pass."""
 
     def __init__(self) -> None:
         """Start with no loss."""
@@ -44,7 +44,7 @@ class Strategy:
 
 
 class Model:
-    """A double of the model: it looks up the columns of a row, whose number is the row's first token."""
+    """A fake model that looks up the columns of a row by the row number, which is the first token."""
 
     def __init__(self, columns: dict[str, Tensor]) -> None:
         """Store the columns of all rows, in the trainer's layout."""
@@ -63,7 +63,7 @@ class Model:
 
 
 class Bar(list[Any]):
-    """A double of the progress bar over micro-batches."""
+    """A fake progress bar over micro-batches."""
 
     def __init__(self, batches: Any, **_options: object) -> None:  # noqa: ANN401 - the target's iterator
         """Store the micro-batches."""
@@ -74,7 +74,7 @@ class Bar(list[Any]):
 
 
 def _loss_of(losses: Any, section: Any) -> Any:  # noqa: ANN401 - the target's classes
-    """The policy loss of the configuration, built as workers of the first releases build it."""
+    """The policy loss of the configuration, built like in the workers of the first releases."""
     if hasattr(losses, "get"):
         return losses.get(section.policy_loss_type)
     numbers = (section.eps_clip_low, section.eps_clip_high, section.clip_ratio_c)
@@ -90,7 +90,7 @@ def worker_of(  # noqa: PLR0913 - the attributes of a worker
     *,
     ranks: int,
 ) -> Any:  # noqa: ANN401 - the target's class
-    """A worker on one of ``ranks`` ranks, whose model and strategy are doubles."""
+    """A worker on one of ``ranks`` ranks, with a fake model and a fake strategy."""
     return bare_instance(
         worker,
         cfg=own_cfg,

@@ -94,7 +94,7 @@ def training_engine(kind: Any, config: Any, use_remove_padding: bool) -> Any:  #
 
 
 def logits_of(log_probs: Tensor, tokens: Tensor, temperature: float) -> Tensor:
-    """``[B, T, V]``: logits that give the tokens these log-probs at a temperature; other tokens share the rest."""
+    """Logits ``[B, T, V]`` that give ``tokens`` the log-probs at a temperature; other tokens share the rest."""
     rest = (-torch.expm1(log_probs)).log() - torch.tensor(VOCABULARY - 1.0).log()
     chosen = torch.nn.functional.one_hot(tokens, VOCABULARY).bool()
     return temperature * torch.where(chosen, log_probs.unsqueeze(-1), rest.unsqueeze(-1))
@@ -118,7 +118,7 @@ def updated(  # noqa: PLR0913 - what the trainer, the worker, the engine and the
     """Run the trainer's update of the actor on a batch; return the losses of its micro-batches.
 
     ``log_probs`` ``[B, T]`` are the model's log-probs at the temperature of the rollout; ``about`` has defaults of the
-    worker's configuration. The batch is ``queued`` for a trainer that passes keys of its rows. ``wrap`` gives the model
+    worker's configuration. With ``queued``, the trainer passes keys of rows. ``wrap`` gives the model
     the interface that the engine expects.
     """
     batch, width = data.batch, log_probs.shape[1]
@@ -154,7 +154,7 @@ def likely_tokens(batch: Batch) -> Batch:
 
 
 def _copies(inputs: Inputs) -> int:
-    """The number of responses of a prompt."""
+    """The number of responses per prompt."""
     return 2 - inputs.batch.rows % 2
 
 

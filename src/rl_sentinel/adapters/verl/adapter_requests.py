@@ -24,7 +24,7 @@ _RANK = "docs/advance/ppo_lora.rst: actor_rollout_ref.model.lora_rank, set to a 
 
 
 class AdapterEngine(Engine):
-    """An engine that has loaded the adapter, and keeps which adapter each request asks for."""
+    """A fake engine that has loaded an adapter and records which adapter each request asks for."""
 
     def __init__(self, script: ScriptedResponse, adapter: object) -> None:
         """Start without a request; ``adapter`` is the number of the adapter."""
@@ -36,12 +36,12 @@ class AdapterEngine(Engine):
         return [self.adapter]
 
     def generate(self, prompt: Mapping[str, Any], sampling_params: Options, **about: object) -> AsyncIterator[Any]:
-        """The reply of vLLM."""
+        """Return the reply in the form of vLLM."""
         self.asked.append(about.get("lora_request"))
         return super().generate(prompt, sampling_params)
 
     def generate_request(self, request: Any, web_request: object) -> AsyncIterator[dict[str, Any]]:  # noqa: ANN401
-        """The reply of SGLang."""
+        """Return the reply in the form of SGLang."""
         self.asked.append(getattr(request, "lora_path", None))
         return super().generate_request(request, web_request)
 

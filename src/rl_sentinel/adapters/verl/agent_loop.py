@@ -53,12 +53,12 @@ _SAMPLED = (
 
 
 class PaddingTokenizer:
-    """A tokenizer double with the ``pad`` method of transformers."""
+    """A fake tokenizer with the ``pad`` method of transformers."""
 
     pad_token_id = PAD
 
     def __init__(self) -> None:
-        """Pad at the right; the worker changes it."""
+        """Pad at the right until the worker sets another ``padding_side``."""
         self.padding_side = "right"
 
     def pad(self, rows: dict[str, list[int]], *, max_length: int, **about: Any) -> dict[str, Tensor]:  # noqa: ANN401
@@ -73,7 +73,7 @@ class PaddingTokenizer:
 
 
 def make_worker(owner: type, rollout: SimpleNamespace) -> Any:  # noqa: ANN401 - of that class
-    """A worker made without its ``__init__``, which starts clients; it has no images, teacher or reward worker."""
+    """A worker created without ``__init__``, which starts clients. It has no images, teacher or reward worker."""
     worker: Any = object.__new__(owner)
     scorer = SimpleNamespace(enable=False, enable_resource_pool=False, use_reward_loop=False)
     vars(worker).update(
@@ -93,7 +93,7 @@ def make_worker(owner: type, rollout: SimpleNamespace) -> Any:  # noqa: ANN401 -
 
 
 def postprocess_outputs(worker: Any, outputs: list[Any]) -> Any:  # noqa: ANN401 - the framework's classes
-    """The training batch: each output of a loop is padded, then all are concatenated."""
+    """The training batch: the worker pads each output of an agent loop, then concatenates all outputs."""
     takes = inspect.signature(worker._agent_loop_postprocess).parameters  # noqa: SLF001 - the method that runs
     validate = {"validate": False} if "validate" in takes else {}
     padded = [
@@ -104,7 +104,7 @@ def postprocess_outputs(worker: Any, outputs: list[Any]) -> Any:  # noqa: ANN401
 
 
 def run_and_postprocess(worker: Any, outputs: list[Any]) -> Any:  # noqa: ANN401 - the framework's classes
-    """The training batch of a worker that pads the output of a loop where it runs the loop."""
+    """The training batch of a worker that pads each output in the method that runs the agent loop."""
     names = vars(sys.modules[type(worker).__module__])
     about = {"step": 0, "sample_index": 0, "rollout_n": 0, "validate": False}
 

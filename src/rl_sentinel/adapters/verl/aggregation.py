@@ -107,7 +107,7 @@ def _mean(target: Target) -> Iterator[Boundary]:
 
 
 def _exists(target: Target, path: str) -> bool:
-    """Whether a release has the function, by its source if the module cannot be imported."""
+    """Whether a release has the function; read from the source if the module cannot be imported."""
     return path.rpartition(".")[2] in defined_functions(target) if target.fails(path) else target.has(path)
 
 
@@ -134,7 +134,7 @@ def _value(target: Target) -> Iterator[Boundary]:
 
 
 def aggregation(target: Target, mode: str) -> Claims:
-    """The claims about a mode; a claim about the rows that a mean counts only if the source states them."""
+    """The claims about a mode. The rows that a mean counts are claimed only if the source states them."""
     source = inspect.getsource(target.find(AGGREGATE)) if target.has(AGGREGATE) else ""
     claimed = claims(_MODES, aggregation=NAMES[mode])
     return claimed | (claims(_LIVE, rows="live") if "exclude fully masked sequences" in source else Claims())
@@ -190,7 +190,7 @@ def _aggregations(target: Target) -> Iterator[Boundary]:
 
 
 def _in_parts(target: Target, mode: str, claimed: Claims) -> Boundary:
-    """The losses of all micro-batches, summed per rank and averaged over ranks, as the gradients are."""
+    """The losses of all micro-batches, summed per rank and averaged over ranks, like the gradients."""
     names = list(inspect.signature(target.find(AGGREGATE)).parameters)
     width = mode.endswith("-norm")
     arguments: dict[str, Codec] = {

@@ -37,19 +37,19 @@ _CLAIMS = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The trainer's method, with one rank and with two."""
+    """The trainer's balancing method, on one rank and on two ranks."""
     if target.has(PATH):
         yield from try_bind(target, PATH, "batch", lambda: [_balanced(target)])
 
 
 def divides(inputs: Inputs) -> str:
-    """Require that the rows divide evenly among the ranks."""
+    """The reason why the rows do not divide evenly among the ranks; empty if they do."""
     rows = inputs.batch.rows
     return f"{rows} rows do not divide among {RANKS} ranks" if rows % RANKS else ""
 
 
 def balance_batch(method: Callable[..., Any], batch: Any, ranks: int, devices: int, rows: int) -> dict[str, Any]:  # noqa: ANN401 - a DataProto
-    """The columns of each row at its new place, the number of its copies, and the logged tokens of all ranks."""
+    """The columns in the new row order, the number of copies of each row, and the logged tokens of all ranks."""
     metrics: dict[str, float] = {}
     of_device = [rank for rank in range(ranks) for _ in range(devices)]
     group = SimpleNamespace(world_size=len(of_device), _dispatch_info={"actor": of_device})

@@ -64,34 +64,34 @@ _DOCS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The sizes that each worker keeps, in releases whose workers divide them by the number of ranks."""
+    """The batch sizes stored by each worker, in releases whose workers divide the sizes by the number of ranks."""
     for path, section in WORKERS.items():
         if target.has(path) and not target.fails(path):
             yield from try_bind(target, path, "config", partial(_sizes, target, path, section))
 
 
 class Mesh:
-    """A double of torch's mesh of devices, as the first rank sees it."""
+    """A fake of torch's device mesh, as the first rank sees it."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         """Store the number of ranks along each dimension."""
         self.shape = shape
 
     def size(self, dimension: int | None = None) -> int:
-        """The number of ranks, of all dimensions or of one."""
+        """The number of ranks in one dimension, or in all dimensions together."""
         return int(torch.tensor(self.shape).prod()) if dimension is None else self.shape[dimension]
 
     def __getitem__(self, _dimension: str) -> "Mesh":
-        """The mesh of one dimension."""
+        """Return this mesh for any dimension."""
         return self
 
     def get_local_rank(self, *_dimension: str) -> int:
-        """The first local rank."""
+        """The local rank of the first rank, 0."""
         return 0
 
 
 class Anything:
-    """A double of base classes and attributes of workers: it accepts all arguments."""
+    """A fake for base classes and attributes of workers; it accepts all arguments."""
 
     def __init__(self, *_inputs: object, **_options: object) -> None:
         """Ignore all arguments."""
@@ -105,7 +105,7 @@ def kept_sizes(  # noqa: PLR0913 - classes of the target, and settings
     sequence: int,
     n: int,
 ) -> dict[str, float]:
-    """The sizes that a worker keeps, times the number of ranks: prompts of a mini-batch and rows of a micro-batch."""
+    """Prompts per mini-batch and rows per micro-batch, over all ranks, from the sizes that a worker stores."""
     parts = ranks // sequence
     with untraced():
         config = copy.deepcopy(config)  # a worker changes its configuration
@@ -122,7 +122,7 @@ def kept_sizes(  # noqa: PLR0913 - classes of the target, and settings
 
 @contextmanager
 def _cluster(kind: Any, ranks: int, parts: int) -> Iterator[None]:  # noqa: ANN401 - a class of the target
-    """Doubles of the ranks, of which ``parts`` have different data, and of the objects that a worker creates."""
+    """Fake ranks, ``parts`` of which have different data, and fakes of the objects that a worker creates."""
     base = next(one for one in kind.__mro__ if one.__name__ == "Worker")
     state = {**parallel_state_of_one_process(), "get_data_parallel_world_size": lambda *_a, **_k: parts}
     doubles: dict[str, Any] = {
@@ -153,7 +153,7 @@ _STARTED = (
 
 
 def _sizes(target: Target, path: str, section: str) -> Iterator[Boundary]:
-    """The sizes under the settings that the worker reads."""
+    """The boundaries of the sizes, with the settings that the worker reads."""
     source = inspect.getsource(target.find(path).__init__)
     if "ppo_mini_batch_size" not in source:
         return

@@ -32,7 +32,7 @@ class Fields(Table):
 def default_config(
     target: Target, section: str, fields: Mapping[str, Codec], trainer: str = "ppo_trainer", *, resolved: bool = False
 ) -> Codec:
-    """A section of a trainer's default configuration (all of it if ``section`` is empty), with some fields set.
+    """A section of a trainer's default configuration, with some fields set; an empty ``section`` means everything.
 
     ``resolved`` replaces interpolations by their values once, for code that resolves them on each call.
     """
@@ -49,7 +49,7 @@ def default_config(
 
 @contextmanager
 def untraced() -> Iterator[None]:
-    """Run without the trace function that records calls: OmegaConf makes a million calls per file."""
+    """Run without the trace function that records calls, because OmegaConf makes a million calls per file."""
     before = sys.gettrace()
     sys.settrace(None)
     try:
@@ -60,7 +60,7 @@ def untraced() -> Iterator[None]:
 
 @untraced()
 def load_section(file: str, section: str, fields: Mapping[str, Any]) -> Any:  # noqa: ANN401 - an OmegaConf section
-    """Load a section of a file of the folder ``verl/trainer/config``, and set some fields."""
+    """Load a section of a file in the folder ``verl/trainer/config``, and set some fields."""
     from omegaconf import OmegaConf  # noqa: PLC0415 - installed only with the target
 
     config = pickle.loads(_pickled_config(_config_folder() / file))  # noqa: S301 - made here; four times as fast as deepcopy

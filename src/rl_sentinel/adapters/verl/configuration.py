@@ -20,7 +20,7 @@ CONTROLLER = "verl.trainer.ppo.core_algos.get_kl_controller"
 class Section:
     """A configuration class, a valid setting, and invalid settings with their reasons.
 
-    The trainer calls the function ``then`` with the configuration before the first step. ``word`` cites the place where
+    The trainer calls the function ``then`` with the configuration before step 1. ``word`` cites the place where
     verl promises validation.
     """
 
@@ -105,7 +105,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _boundary(section: Section, nonsense: Mapping[str, tuple[Settings, str]]) -> Boundary:
-    """The boundary of a class; settings that a family does not contain keep their defaults."""
+    """The boundary of a class. Settings outside of the tested family keep their defaults."""
     families = {"default": section.sound} | {n: {**section.sound, **own} for n, (own, _) in nonsense.items()}
     steps = [Step(call=section.path, name="made", arguments={"settings": Spread()})]
     if section.then:

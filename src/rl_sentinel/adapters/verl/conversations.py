@@ -53,7 +53,7 @@ _ROWS = (
 
 @dataclass
 class Frame:
-    """A double of a pandas data frame over dicts, with the methods that the data set uses."""
+    """A fake pandas data frame over dicts, with the methods that the data set uses."""
 
     rows: list[dict[str, Any]]
 
@@ -62,7 +62,7 @@ class Frame:
         return len(self.rows)
 
     def __getitem__(self, name: str) -> "Frame":
-        """A column, as a frame of its values."""
+        """One column as a frame."""
         return Frame([row[name] for row in self.rows])
 
     @property
@@ -76,7 +76,7 @@ class Frame:
         return [SimpleNamespace(to_dict=lambda row=row: dict(row)) for row in self.rows]
 
     def apply(self, function: Callable[[Any], Any]) -> "Frame":
-        """A column with ``function`` of each value."""
+        """Apply ``function`` to each value of a column."""
         return Frame([function(value) for value in self.rows])
 
     def tolist(self) -> list[Any]:
@@ -85,7 +85,7 @@ class Frame:
 
 
 def pandas_of(rows: list[list[dict[str, Any]]]) -> SimpleNamespace:
-    """A double of pandas whose Parquet file holds conversations: as lists with pyarrow's types, else as arrays."""
+    """A fake pandas whose Parquet file holds conversations: as lists with pyarrow's types, else as arrays."""
 
     def read_parquet(_path: str, dtype_backend: str = "") -> Frame:
         values = rows if dtype_backend == "pyarrow" else [np.array(row, dtype=object) for row in rows]
@@ -101,7 +101,7 @@ def dataset_of(
     tokenizer: ChatTokenizer,
     config: dict[str, Any],
 ) -> Any:  # noqa: ANN401 - of that class
-    """A data set of the target over conversations in place of a Parquet file."""
+    """A data set of verl that reads these conversations instead of a Parquet file."""
     names, pandas = vars(dataset)["__init__"].__globals__, pandas_of(rows)
     modules: dict[str, Any] = sys.modules
     before, installed = names["pd"], modules.get("pandas")
@@ -162,7 +162,7 @@ def _gaps(positions: Tensor) -> float:
 
 
 def same_path(path: str, **_about: object) -> str:
-    """Return the path; nothing is downloaded."""
+    """Return the path without a download."""
     return path
 
 

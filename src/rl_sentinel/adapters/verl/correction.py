@@ -77,7 +77,7 @@ _KEEP = claims(
 
 
 def _neutral_weight(knobs: Settings) -> Settings:
-    """Level and bounds of a weight, by their names in formulas."""
+    """Level and bounds of a weight; the keys are the names in formulas."""
     low, _, high = str(knobs["rollout_is_threshold"]).rpartition("_")
     neutral: Settings = {
         "level": knobs["rollout_is"],
@@ -129,7 +129,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _steps(target: Target) -> Iterator[Boundary | Unbound]:
-    """One weight and one rejection through the trainer's step, which writes them into the batch."""
+    """One weight and one rejection, computed by the trainer's step that writes them into the batch."""
     if failing := target.fails(ADDED):
         yield Unbound(ADDED, "correct", failing)
         return
@@ -174,7 +174,7 @@ def supports(target: Target, knobs: Settings) -> bool:
 
 
 def _verl_knobs(knobs: Settings) -> dict[str, Codec]:
-    """The knobs under verl's names; the other settings repeat them by the names in formulas."""
+    """The knobs under verl's names. The other settings repeat the knobs under the names in formulas."""
     return {name: Knob(name) for name in knobs if name.startswith("rollout_")}
 
 
@@ -210,7 +210,7 @@ def reach_of_weights(step: Step) -> str:
 
 
 def weights_of_sampler(target: Target) -> tuple[Step, Use] | None:
-    """A step that computes token weights before another step, and a reference to its result; None without weights.
+    """A step that computes token weights, and a reference to its result; None if the release has no weights.
 
     The step is cached for equal log-probs, because most laws change only columns that it does not read.
     """

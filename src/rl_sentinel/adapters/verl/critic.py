@@ -57,7 +57,7 @@ _WORKER = "fsdp_workers.py, CriticWorker: micro-batch sizes from the configurati
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Values with fixed and with dynamic micro-batches, and the update in each aggregation mode."""
+    """The values with fixed and with dynamic micro-batches, and the update in each aggregation mode."""
     yield from try_bind(target, CRITIC, "value-loss", lambda: _critics(target))
 
 
@@ -71,7 +71,7 @@ def _critics(target: Target) -> Iterator[Boundary]:
 
 
 def _critic(target: Target, fields: Mapping[str, Codec], values: Codec) -> Codec:
-    """The critic with its configuration, and a model double that returns ``values``."""
+    """The critic with its configuration, and a fake model that returns ``values``."""
     sizes = update_sizes(inspect.getsource(target.find(CRITIC)))
     config = default_config(target, "critic", {**sizes, **fields})
     return worker_object(worker_with_double, CRITIC, config, {"values": values}, model="critic_optimizer")
@@ -103,7 +103,7 @@ def _mask_requirements(source: str) -> tuple[Callable[[Inputs], str], ...]:
 
 
 def _update(target: Target, mode: str, source: str, *, dynamic: bool = False) -> Boundary:
-    """The update; if ``dynamic``, in micro-batches of about equally many tokens, on rows of equal length."""
+    """The update. If ``dynamic``, rows have equal length and micro-batches have about equally many tokens."""
     fields: dict[str, Codec] = {
         "cliprange_value": Knob("value_clip"),
         **(dynamic_batch_size() if dynamic else {}),

@@ -1,4 +1,4 @@
-"""Boundaries of verl's trainers where they make their data sets: the maximum number of prompts that arrives there."""
+"""Boundaries of verl's trainers: the maximum number of prompts that they pass to their data sets."""
 
 import inspect
 import sys
@@ -37,9 +37,9 @@ _FILES = {"data.train_files": "train", "data.val_files": "validation"}
 
 @dataclass(frozen=True, slots=True)
 class Trainer:
-    """How a trainer that makes data sets is configured and reached; ``creates`` has paths of the function that does.
+    """A trainer that creates data sets; ``creates`` has the possible paths of the function that creates one data set.
 
-    ``owner`` is a class that can be instantiated, if that of the method cannot.
+    ``owner`` is a class to instantiate if the class that defines the method cannot be instantiated.
     """
 
     creates: tuple[str, ...]
@@ -76,7 +76,7 @@ _DOCS = (
 
 
 class _MadeError(Exception):
-    """Both data sets are made; the rest of the method is not run."""
+    """Ends the method after both data sets are created."""
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
@@ -98,7 +98,7 @@ def limits_at_data_sets(
     create: Callable[..., Any],
     config: Any,  # noqa: ANN401 - an OmegaConf configuration
 ) -> dict[str, float]:
-    """Make the data sets of a trainer; return the limits that arrive, and -1 where none does."""
+    """Create the data sets of a trainer; return the limit passed to each data set, or -1 if no limit is passed."""
     arrived = dict.fromkeys(LIMITS, -1.0)
     names = iter(LIMITS)
 

@@ -41,7 +41,7 @@ _SHUFFLED: Settings = {"data.shuffle": True, "data.seed": 1, "data.train_batch_s
 
 
 class PromptDataset:
-    """A dataset double of numbered prompts; its file name is the number of prompts."""
+    """A fake dataset of numbered prompts; its file name is the number of prompts."""
 
     def __init__(self, *about: Any, **options: Any) -> None:  # noqa: ANN401 - whatever the trainer passes
         """Accept the arguments of verl's dataset; store the number of prompts and the truncation."""
@@ -65,7 +65,7 @@ def collate(rows: list[int]) -> list[int]:
 
 
 def loader_without_workers(real: Callable[..., Any], **options: Any) -> Any:  # noqa: ANN401 - the loader's own options
-    """The real loader without worker processes and without collation."""
+    """The real data loader without worker processes and without collation."""
     return real(**{**options, "num_workers": 0, "collate_fn": collate})
 
 
@@ -77,7 +77,7 @@ def stateful_loader(**options: Any) -> Any:  # noqa: ANN401 - the loader's own o
 
 
 def run_epochs(create: Callable[..., Any], config: Any, rows: int) -> dict[str, Any]:  # noqa: ANN401
-    """The prompt orders of a run and of a run restored in the second epoch, and the number of uses of each prompt."""
+    """The prompt order of a run, that of a run restored in epoch two, and the number of uses of each prompt."""
     config.data.train_files = config.data.val_files = rows
 
     def loaders() -> Any:  # noqa: ANN401 - a trainer double
@@ -117,7 +117,7 @@ def _places(order: list[int], rows: int) -> torch.Tensor:
 
 
 def fills_two_batches(inputs: Inputs) -> str:
-    """Require that the prompts fill at least two whole batches of two."""
+    """The reason why the prompts do not fill two or more whole batches of two; empty if they do."""
     rows = inputs.batch.rows
     return "" if rows % 2 == 0 and rows > 2 else f"{rows} prompts do not fill two or more batches of 2"
 
@@ -129,7 +129,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def loader_doubles(target: Target) -> dict[str, Callable[..., Any]]:
-    """Doubles of the data sets, and the loaders without worker processes."""
+    """Fake data sets, and data loaders without worker processes."""
     doubles: dict[str, Callable[..., Any]] = {
         f"{MODULE}.StatefulDataLoader": stateful_loader,
         f"{MODULE}.DataLoader": partial(loader_without_workers, torch.utils.data.DataLoader),
@@ -181,7 +181,7 @@ def _loaders(target: Target) -> Boundary:
 
 
 def offers(target: Target, source: str, name: str) -> bool:
-    """Whether the release has the setting: in its configuration files, or read by its code from the data section."""
+    """Whether the release has the setting, in its configuration files or in code that reads the data section."""
     word = name.rpartition(".")[2]
     shipped_files = (target.root / "verl" / "trainer" / "config").rglob("*ppo*.yaml")
     read = re.search(rf"""data(_config)?(\.get\(\s*["']{word}["']|\.{word}\b)""", source)

@@ -71,7 +71,7 @@ _PAIRS = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The update of the actor in each aggregation mode, then with each of the other losses."""
+    """The update of the actor in each aggregation mode, then with each loss other than PPO."""
     yield from try_bind(target, UPDATE, "policy-loss", lambda: _updates(target))
 
 
@@ -117,7 +117,7 @@ def update_of(target: Target, mode: str, source: str, *, masked: bool) -> Bounda
 
 
 def _dynamic(made: Boundary) -> Boundary:
-    """An update without KL loss in micro-batches of about equally many tokens: the loss, on rows of equal length."""
+    """The loss of an update without KL, on rows of equal length, in micro-batches of about equally many tokens."""
     return replace(
         made,
         steps=made.steps[:1],
@@ -159,7 +159,7 @@ def reducer_of(target: Target) -> tuple[Step, ...]:
 
 
 def _algorithm(source: str) -> Claims:
-    """Dual clip if the update passes its bound or selects a loss by name; plain PPO clip in older releases."""
+    """Dual clip if the update passes the dual-clip bound or selects a loss by name; else plain PPO clip."""
     dual = "clip_ratio_c" in source or "policy_loss_fn" in source
     return claims(_LOSS, algorithm="dual clip" if dual else "ppo")
 
@@ -183,7 +183,7 @@ def _pairs(logged: Mapping[str, Output]) -> Claims:
 
 
 def _options(mode: str, source: str) -> Mapping[str, Codec]:
-    """Options of the update: two epochs, so that the last step uses the batch's old log-probs."""
+    """Options of the update. With two epochs, the last step uses the old log-probs of the batch."""
     words = constants(kl_loss_type="low_var_kl", loss_agg_mode=mode, ppo_epochs=2)
     words["use_kl_loss"] = Knob("use_kl_loss", default=True)
     return {**words, **update_sizes(source), **dynamic_batch_size(), **constants(use_torch_compile=False)}

@@ -72,7 +72,7 @@ _TEMPORAL = ("gae", "remax", "reinforce_plus_plus", "optimal_token_baseline", "t
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The dispatch with each estimator, with importance weights, and after rejection."""
+    """``compute_advantage`` with each estimator, with importance weights, and after rejection."""
     try:
         target.find(DISPATCH)
         functions = estimators(target)
@@ -97,7 +97,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def estimate(target: Target, path: str, name: str, data: Codec, *, tuned: bool = False) -> Step:
-    """The call of the dispatch (or of another function with its parameters) for one estimator."""
+    """The call of ``compute_advantage``, or of a function with the same parameters, for one estimator."""
     discounts: dict[str, Codec] = {n: Knob(n, 1.0) for n in ("gamma", "lam")}
     deviation = Knob(_BY_DEVIATION, default=True)
     section = discounts | ({_BY_DEVIATION: deviation} if tuned else {})

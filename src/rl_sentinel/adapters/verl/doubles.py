@@ -1,4 +1,4 @@
-"""Doubles for verl's training engine, model and optimizer: the model returns given columns."""
+"""Fakes for verl's training engine, model and optimizer: the model returns given columns."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ def cpu_device() -> str:
 
 
 def return_unmoved(data: Any, *_device: object) -> Any:  # noqa: ANN401 - tensors in a container
-    """Return the data themselves: a double of the copy to an accelerator."""
+    """Return the same data: a fake of the copy to an accelerator."""
     return data
 
 
@@ -30,9 +30,9 @@ def no_memory(*_units: object) -> tuple[str, ...]:
 
 
 class EngineDouble:
-    """The engine methods that ``forward_backward_batch`` uses; the model returns given columns.
+    """A fake engine with the methods that ``forward_backward_batch`` uses; its model returns given columns.
 
-    ``losses`` are the losses of the micro-batches. Outputs are ``padded`` in the releases of September 2025.
+    ``losses`` are the losses of the micro-batches. Releases of September 2025 need ``padded`` outputs.
     """
 
     ulysses_sequence_parallel_size = 1
@@ -57,7 +57,7 @@ class EngineDouble:
     def forward_step(self, micro_batch: Any, loss_function: Any, **_about: object) -> tuple[Tensor, dict[str, Any]]:  # noqa: ANN401
         """Compute the loss of a micro-batch from the model outputs at its rows.
 
-        Rows are a one-token prompt and the response, without padding; position t predicts token t + 1.
+        A row is a one-token prompt and a response, without padding. Position t predicts token t + 1.
         """
         zero, rows = torch.zeros(1), micro_batch["row"].tolist()
         outputs = {
@@ -71,7 +71,7 @@ class EngineDouble:
         return loss, {"loss": loss.detach().item(), "metrics": logged}
 
     def record(self, loss: Tensor) -> None:
-        """Record a loss as it is differentiated: some releases scale it between this step and its backward pass."""
+        """Record the loss, times the factor by which some releases scale it between this step and its backward pass."""
         if loss.requires_grad:
             trained: Any = loss  # torch gives the hook no types
             trained.register_hook(lambda scale: self.losses.append(loss.detach() * scale))
@@ -80,7 +80,7 @@ class EngineDouble:
 
 
 class SupervisedDouble(EngineDouble):
-    """An engine whose outputs are nested tensors; the first token of a sequence is the number of its row."""
+    """A fake engine with nested output tensors; the first token of a sequence is its row number."""
 
     def __init__(self, answers: list[Tensor]) -> None:
         """Set the log-probs of each response, which has a prompt of one token."""
@@ -98,7 +98,7 @@ class SupervisedDouble(EngineDouble):
 
 
 class ModelDouble:
-    """The model and the optimizer of a data-parallel worker in one object; the model returns given columns.
+    """A fake model and optimizer of a data-parallel worker in one object; the model returns given columns.
 
     ``losses`` are the losses whose gradients belong to the next optimizer step.
     """
@@ -106,7 +106,7 @@ class ModelDouble:
     def __init__(self, answers: dict[str, Tensor], *, squeezed: bool = False) -> None:
         """Set the outputs ``[B, T]`` (or ``[B, T, V]``) by name; the first one gets the gradient.
 
-        With ``squeezed``, the head of the model drops the last axis of a number per token.
+        With ``squeezed``, outputs of one number per token have no last axis.
         """
         self.answers, self.squeezed = answers, squeezed
         self.first = next(iter(answers.values()))
@@ -131,7 +131,7 @@ class ModelDouble:
         return torch.zeros(())
 
     def finish(self) -> None:
-        """Propagate the gradient of the last step to the column that the double got."""
+        """Propagate the gradient of the last step to the column that the constructor got."""
         gradient = self.last[1]
         if gradient is not None:
             torch.autograd.backward([self.first], [gradient])
@@ -143,7 +143,7 @@ class ModelDouble:
         """Do nothing, like :meth:`train`."""
 
     def parameters(self) -> list[Tensor]:
-        """No parameters, so that no gradient is clipped."""
+        """Return no parameters, so that no gradient is clipped."""
         return []
 
     def clip_grad_norm_(self, **_about: object) -> Tensor:
@@ -168,7 +168,7 @@ def needs_process_group(kind: Any) -> bool:  # noqa: ANN401 - a class of the tar
 
 @remembered
 def squeezes(kind: Any) -> bool:  # noqa: ANN401 - a class of the target
-    """Whether a worker drops the axis of its model's number per token; before 0.2 the head of the model does."""
+    """Whether a worker drops the last axis of the model output; before 0.2 the model's head drops this axis."""
     return "squeeze(" in inspect.getsource(kind)
 
 

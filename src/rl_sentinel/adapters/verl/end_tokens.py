@@ -52,7 +52,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class Rows:
-    """A double of the trainer's batch and of its ``batch``, which stays on its device."""
+    """A fake of the trainer's batch and of its ``batch`` attribute; ``to`` does not copy it."""
 
     def __init__(self, **tensors: Tensor) -> None:
         """Store the tensors."""
@@ -67,7 +67,7 @@ class Rows:
 
 
 class NoSharding:
-    """A double of the manager that switches between training and sampling."""
+    """A fake of the manager that switches between training and sampling."""
 
     timing: dict[str, float] = {}  # noqa: RUF012 - as the attribute of a manager
 
@@ -115,7 +115,7 @@ def responses(kind: Any, mask: Callable[..., Tensor], rows: list[list[int]]) -> 
 
 
 def _nothing(*_about: object, **_options: object) -> None:
-    """Do nothing: a double of calls of the accelerator and of other ranks."""
+    """Do nothing, in place of calls to the accelerator and to other ranks."""
 
 
 _DOUBLES: dict[str, Any] = {

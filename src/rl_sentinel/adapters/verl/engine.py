@@ -136,7 +136,7 @@ def _critic(target: Target) -> Iterator[Boundary]:
 
 
 def _takes_padded(target: Target, loss: str) -> bool:
-    """Whether a loss takes padded outputs of the model, as in September 2025."""
+    """Whether a loss accepts padded model outputs, as in releases of September 2025."""
     return not re.search("unpad|no_padding", inspect.getsource(target.find(loss)))
 
 

@@ -41,7 +41,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class CachedEngine:
-    """A double of vLLM's engine: it samples with what its caches hold, which the weights of a version computed."""
+    """A fake vLLM engine whose cache entries remember the version of the weights that computed them."""
 
     def __init__(self) -> None:
         """Start with empty caches."""
@@ -49,7 +49,7 @@ class CachedEngine:
         self.caches: dict[str, int] = {}
 
     def sample(self, read: tuple[str, ...]) -> int:
-        """The oldest version of the weights that this request uses."""
+        """The oldest weight version among the cache entries that this request reads."""
         return min(self.caches.setdefault(name, self.version) for name in read)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a method
@@ -66,7 +66,7 @@ class Newest:
     """A version of vLLM that is newer than any other."""
 
     def __ge__(self, other: object) -> bool:
-        """It is."""
+        """Always return True."""
         return True
 
     __gt__ = __ge__
@@ -80,7 +80,7 @@ def sampled_after_updates(
 ) -> dict[str, Any]:
     """The log-probs of the responses of each step, and the oldest version of the weights that each token depends on.
 
-    Each row is a step. With ``images``, its request has one, and all steps have the same.
+    Each row is a step with one request. With ``images``, each request has the same image.
     """
     engine = CachedEngine()
     read = CACHES["text and images" if images else "text"]

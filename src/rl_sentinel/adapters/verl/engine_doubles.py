@@ -1,4 +1,4 @@
-"""Engines of verl without models and devices: the target's class, whose model is a ``CausalModel``."""
+"""verl's engines without real models and devices: the engine is verl's class, the model is a ``CausalModel``."""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -93,7 +93,7 @@ class FusedModel:
     """
 
     def __init__(self, model: HuggingFaceDouble) -> None:
-        """Wrap the double of the model that gives logits."""
+        """Wrap the fake model that returns logits."""
         self.body, self.config = model, SimpleNamespace(model_type="", output_attentions=False)
         self.config.output_hidden_states = False
         self.lm_head = SimpleNamespace(weight=torch.eye(model.model.answers[0].shape[-1]))
@@ -103,7 +103,7 @@ class FusedModel:
         return Hidden(states=self.body(input_ids, attention_mask, position_ids).logits)
 
     def forward(self, **_arguments: object) -> Any:  # noqa: ANN401 - the output of the target
-        """A forward pass that the target must replace.
+        """Fail, because the target must replace this forward pass.
 
         Raises:
             TypeError: always: the target did not choose a forward pass.
@@ -133,11 +133,11 @@ class FusedForward:
 
 
 class PolicyOutput(SimpleNamespace):
-    """A double of the target's output class, whose base is a class of transformers."""
+    """A fake of the target's output class, which is derived from a class of transformers."""
 
 
 class SequenceRanks:
-    """The part of ``torch.distributed`` that sequence parallelism uses, over the threads of ``run_on_ranks``."""
+    """A fake ``torch.distributed`` for sequence parallelism; its ranks are the threads of ``run_on_ranks``."""
 
     ProcessGroup = object
 
@@ -158,16 +158,16 @@ class SequenceRanks:
 
     @staticmethod
     def all_gather(outputs: list[Tensor], own: Tensor, **_about: object) -> None:
-        """Write the tensor of each rank into its place of ``outputs``."""
+        """Copy the tensor of each rank into ``outputs``, in rank order."""
         for place, value in zip(outputs, gather_from_ranks(own), strict=True):
             place.copy_(value)
 
 
 class WorkerGroupDouble:
-    """verl's group of workers: it runs the engine on the ranks that share sequences, and returns rank 0's result."""
+    """A fake worker group: it runs the engine on the ranks that share sequences, and returns the result of rank 0."""
 
     def __init__(self, engine: Any, about: Mapping[str, Any], tensors: Any, ranks: int) -> None:  # noqa: ANN401 - of the target
-        """Store ``about``, defaults of the worker's configuration, and ``tensors``, verl's TensorDict module."""
+        """Store defaults of the worker's configuration (``about``) and verl's TensorDict module (``tensors``)."""
         self.engine, self.about, self.tensors, self.ranks = engine, about, tensors, ranks
 
     def compute_log_prob(self, data: Any) -> Any:  # noqa: ANN401 - a TensorDict
@@ -193,7 +193,7 @@ def pass_of_trainer(  # noqa: PLR0913 - what the trainer, the engine and the mod
     ranks: int = 1,
     estimate: Callable[..., Any] | None = None,
 ) -> Any:  # noqa: ANN401 - a DataProto
-    """The trainer's pass over a batch: ``method`` of the trainer, with workers whose engine has a model double.
+    """Call ``method`` of the trainer on a batch, with workers whose engine has a fake model.
 
     ``columns`` are the logits ``[B, T, V]`` or the values ``[B, T]`` that the model returns; ``wrap`` gives the model
     the interface that the engine expects. The trainer then passes values to ``estimate``, which must accept them.

@@ -93,7 +93,7 @@ def prompts_differ(batch: Batch) -> Batch:
 
 
 def _longest(inputs: Inputs) -> int:
-    """The tokens of two rows as the limit: dynamic batches then change the order of the rows."""
+    """The token limit: the tokens of two rows, so that dynamic batches change the order of the rows."""
     return 2 * int((inputs.batch.prompt_length + inputs.batch.length).max())
 
 
@@ -130,7 +130,7 @@ DOUBLES: Mapping[str, Callable[..., Any]] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The passes of actor and critic on FSDP."""
+    """The forward passes of actor and critic on FSDP."""
     for method, engine, make in ((LOG_PROBS, LM_HEAD, _log_probs), (VALUES, VALUE_HEAD, _values)):
         path = f"{method} -> {engine}.forward_step"
         if not target.has(method) or not target.has(engine):
@@ -147,7 +147,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def present(target: Target, doubles: Mapping[str, Callable[..., Any]]) -> Mapping[str, Callable[..., Any]]:
-    """The doubles of names that this release has."""
+    """The fakes whose names exist in this release."""
     return {path: double for path, double in doubles.items() if target.has(path)}
 
 
@@ -209,7 +209,7 @@ def log_prob_boundary(  # noqa: PLR0913 - the parts in which the passes differ
     squares: bool = True,
     entropy: str = "entropys",
 ) -> Boundary:
-    """The boundary of a pass that gives log-probs and entropies."""
+    """The boundary of a forward pass that returns log-probs and entropies."""
     places = {"logprob": "old_log_probs", "entropy": entropy}
     if squares and "sum_pi_squared" in inspect.getsource(target.find(LOG_PROBS)):
         places["pi_squared"] = "sum_pi_squared"
@@ -244,7 +244,7 @@ class PerToken(Padded):
 
 
 def value_step(target: Target, engine: Codec, wrap: Codec, doubles: Mapping[str, Callable[..., Any]]) -> Step:
-    """The step of the critic's pass, whose values the trainer passes to GAE."""
+    """The step of the critic's forward pass. The trainer passes the values to GAE."""
     more = {"estimate": Constant(Function(ESTIMATE))} if target.has(ESTIMATE) else {}
     return trainer_step(VALUES, engine, "value", wrap=wrap, more=more, doubles=doubles)
 
@@ -273,7 +273,7 @@ def _log_probs(target: Target, path: str) -> Iterator[Boundary]:
 
 
 def _fused(target: Target) -> Iterator[Boundary | Unbound]:
-    """The pass of the actor with fused kernels, if the release has them for dense models."""
+    """The actor's forward pass with fused kernels, if the release has such kernels for dense models."""
     path = f"{LOG_PROBS} -> {LM_HEAD}.forward_step -> {DENSE}.forward_with_torch_backend"
     if not target.has(CHOOSE) or not target.has(f"{DENSE}.forward_with_torch_backend"):
         return

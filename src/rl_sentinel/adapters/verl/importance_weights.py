@@ -73,7 +73,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def token_weights() -> Step:
-    """The step that computes truncated weights of tokens, as :data:`HIGH` bounds them."""
+    """The step that computes token weights, truncated at :data:`HIGH`."""
     step = weighing()
     return Step(
         call=step.call,
@@ -116,7 +116,7 @@ def separates(target: Target) -> bool:
 
 
 def of_sampler(step: str = "weighed") -> Use:
-    """The weights of tokens in the result of a step."""
+    """A reference to the token weights in the result of a step."""
     return Use(step)[0].attribute("batch")["rollout_is_weights"]
 
 
@@ -173,7 +173,7 @@ def _truncated(level: str) -> Settings:
 
 
 def _weights(made: tuple[Step, Use], level: str, *, masking: str, apart: bool) -> Boundary:
-    """The weights: truncated; and with two bounds, outside of which they become 0 or are unchanged."""
+    """The truncated weights, and weights with two bounds: outside the bounds, they become 0 or stay unchanged."""
     truncated = _truncated(level)
     masked = {**truncated, f"{_PREFIX}mode": masking, f"{_PREFIX}threshold_lower": LOW}
     settings = {
@@ -186,7 +186,7 @@ def _weights(made: tuple[Step, Use], level: str, *, masking: str, apart: bool) -
 
 
 def _rejection(made: tuple[Step, Use], level: str, mode: str, *, apart: bool) -> Boundary:
-    """The mask of kept tokens: within both bounds if the mode rejects, and no token below the veto threshold."""
+    """The mask of kept tokens: not below the veto threshold and, if the mode rejects, within both bounds."""
     settings: Settings = {
         f"{_PREFIX}level": level,
         f"{_PREFIX}mode": mode,

@@ -49,7 +49,7 @@ _ORDER = "workers/engine_workers.py, train_batch; fsdp_workers.py, update_actor:
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Each schedule; then the engine, with the schedules that its configuration offers."""
+    """Each schedule function, then the engine with each schedule that its configuration offers."""
     for name, (algorithm, passed) in SCHEDULES.items():
         path = f"{MODULE}.{name}"
         yield from try_bind(target, path, "batch", partial(_schedules, path, algorithm, passed))
@@ -58,7 +58,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def fewer_rows_than_updates(inputs: Inputs) -> str:
-    """Require at most as many rows as the run has updates: each row is one update."""
+    """The reason why the batch has more rows than the run has updates (one per row); empty if it has not."""
     return "" if inputs.batch.rows <= UPDATES else f"more than {UPDATES} updates"
 
 

@@ -66,7 +66,7 @@ def migrated(
     options: Settings,
     places: Mapping[str, str],
 ) -> dict[str, float]:
-    """The value at each new place, after the migration of a run's configuration."""
+    """The value at the new place of each setting, after the migration of a configuration."""
     moved = migrate(_with_options(config, options))
     return {place: arrives(options[name], _read(moved, place)) for place, name in places.items()}
 

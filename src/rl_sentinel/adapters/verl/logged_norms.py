@@ -1,4 +1,4 @@
-"""Boundaries of verl's workers: the gradient norms that are logged of an update in two mini-batches."""
+"""Boundaries of verl's workers: the gradient norms that an update in two mini-batches logs."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -55,7 +55,7 @@ _EACH = (
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """A worker: its update, the norm that it logs, and how its configuration and its batch are made."""
+    """A worker: its update, the norm that it logs, and how its configuration and its batch are created."""
 
     update: str
     metric: str
@@ -67,7 +67,7 @@ class Role:
 
 
 class NormsDouble(ModelDouble):
-    """A model and optimizer whose gradient has the number of the step as its norm."""
+    """A fake model and optimizer; the gradient norm of a step is the step number."""
 
     taken = 0
 
@@ -98,7 +98,7 @@ def norms_of_training_worker(  # noqa: PLR0913 - classes of the target, and what
     data: Any,  # noqa: ANN401 - a TensorDict
     loss_function: Callable[..., Any],
 ) -> list[float]:
-    """The same for the worker around an engine, whose optimizer returns the number of the step as the norm."""
+    """Like :func:`logged_norms`, for the worker around an engine; the norm of an optimizer step is its number."""
     tensors, rows = chunk.__globals__, data.batch_size[0]
     size = rows // PARTS
     prepare_mini_batch(tensors, data, model, mini_batch_size=size, micro_batch_size_per_gpu=size)
@@ -191,13 +191,13 @@ def _boundary(path: str, *steps: Step, numbers: Settings | None = None) -> Bound
 
 
 def in_two_parts(inputs: Inputs) -> str:
-    """Require rows for two mini-batches of equal size."""
+    """The reason why the rows do not form two mini-batches of equal size; empty if they do."""
     rows = inputs.batch.rows
     return "" if rows % PARTS == 0 else f"{rows} rows do not fill {PARTS} mini-batches"
 
 
 def even(batch: Batch) -> Batch:
-    """The batch without its last row, if it is one too many."""
+    """The batch, without its last row if the number of rows is odd."""
     rows = batch.rows - batch.rows % PARTS
     return take_rows(batch, torch.arange(rows)) if 0 < rows < batch.rows else batch
 

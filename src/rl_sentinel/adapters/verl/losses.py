@@ -175,7 +175,7 @@ def _default(target: Target, name: str, function: Callable[..., Any], path: str)
 
 
 def _output(name: str, metric: str) -> Output:
-    """The quantity of a logged metric of a loss; ``.own`` if the loss does not clip a ratio per token."""
+    """The quantity of a logged metric; its name ends in ``.own`` if the loss does not clip a ratio per token."""
     other = UNUSUAL.get(name, {}).get(metric)
     usual = LOGGED[metric]
     own = metric == "actor/pg_clipfrac" and name not in _TOKEN_RATIO

@@ -1,4 +1,4 @@
-"""Boundaries of verl's Megatron actor before 0.8: its whole update, with doubles for the schedule and the model."""
+"""Boundaries of verl's Megatron actor before 0.8: its whole update, with a fake schedule and a fake model."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -53,9 +53,9 @@ _PRODUCED = (
 
 
 class MegatronDouble(ModelDouble):
-    """A double of a model chunk and of the optimizer; its logits are a log-prob and an entropy per position.
+    """A fake model chunk and optimizer; its logits are a log-prob and an entropy per position.
 
-    They are those of the policy that samples at ``temperature``, times the temperature.
+    Both numbers are of the policy at ``temperature``, multiplied by the temperature.
     """
 
     training = True
@@ -92,7 +92,7 @@ PROFILER = SimpleNamespace(enable=False, **dict.fromkeys(("start", "step", "stop
 
 
 def megatron_actor(kind: Any, config: Any, answers: Mapping[str, Tensor]) -> Any:  # noqa: ANN401 - classes of the target
-    """An actor of the target's class without its constructor, which needs Megatron; its model is a double."""
+    """A verl actor with a fake model. The constructor is not run, because it needs Megatron."""
     double, actor = MegatronDouble(dict(answers)), object.__new__(kind)
     vars(actor).update(
         config=config,
@@ -120,7 +120,7 @@ def run_minibatch_update(worker: Any, data: Any) -> dict[str, Any]:  # noqa: ANN
 
 
 def schedule(forward_step_func: Any, data_iterator: Any, model: Any, num_microbatches: int, **about: Any) -> list[Any]:  # noqa: ANN401
-    """Megatron's schedule without a pipeline: accumulate the loss of each micro-batch divided by their number."""
+    """Megatron's schedule without a pipeline: accumulate the losses divided by the number of micro-batches."""
     iterator = data_iterator[0] if isinstance(data_iterator, list) else data_iterator
     logged = []
     for _ in range(num_microbatches):
@@ -154,7 +154,7 @@ def log_probs_in_place(logits: Tensor, _labels: object) -> Tensor:
 
 
 class NoRouting:
-    """A double of the router replay of mixture-of-experts models, which is off."""
+    """A fake of the router replay of mixture-of-experts models; replay is off."""
 
     is_replay_backward_action = staticmethod(lambda *_about: False)
     is_replay_forward_action = staticmethod(lambda *_about: False)
@@ -162,7 +162,7 @@ class NoRouting:
 
 
 def doubles_of(target: Target, source: str) -> dict[str, Callable[..., Any]]:
-    """Doubles for Megatron, the model and the accelerator, of names that the actor's module has."""
+    """Fakes of Megatron, the model and the accelerator, for names that exist in the actor's module."""
     ours: dict[str, Callable[..., Any]] = {
         "get_forward_backward_func": lambda: schedule,
         "mpu": type("OneProcess", (), {n: staticmethod(f) for n, f in _parallel_state().items()}),

@@ -34,7 +34,7 @@ LOG_PROBS = f"{MODULE}.vocab_parallel_log_probs_from_logits"
 
 
 class LogitsDouble(MegatronDouble):
-    """A double of a model chunk that returns given logits."""
+    """A fake model chunk that returns given logits."""
 
     def logits(self, input_ids: Tensor) -> Tensor:
         """``[b, S, V]``: logits of the rows; position t predicts token t + 1."""
@@ -43,7 +43,7 @@ class LogitsDouble(MegatronDouble):
 
 
 def actor_with_logits(kind: Any, config: Any, answers: Mapping[str, Tensor]) -> Any:  # noqa: ANN401 - classes of the target
-    """An actor of the target's class without its constructor, whose model returns given logits."""
+    """A verl actor whose model returns given logits; the constructor is not run."""
     one_process_group()
     actor = megatron_actor(kind, config, answers)
     actor.actor_module[0].__class__ = LogitsDouble
@@ -51,7 +51,7 @@ def actor_with_logits(kind: Any, config: Any, answers: Mapping[str, Tensor]) -> 
 
 
 def log_probs_of_known(logits: Tensor, labels: Tensor) -> Tensor:
-    """Log-probs of the labels, as of Megatron's kernel; labels of prompts and padding are positions here."""
+    """Log-probs of the labels, in place of Megatron's kernel; labels of prompts and padding are positions here."""
     return log_probs_in_place(logits, labels.clamp(max=logits.shape[-1] - 1))
 
 

@@ -79,7 +79,7 @@ def megatron_class(kind: Any) -> Any:  # noqa: ANN401 - the target's class
 
 
 def megatron_engine(kind: Any, config: Any, *, heads: bool = False) -> Any:  # noqa: ANN401 - objects of the target
-    """An engine without its constructor, which starts Megatron; with ``heads``, some predict further tokens."""
+    """An engine created without its constructor, which starts Megatron; ``heads`` adds multi-token prediction."""
     one_process_group()
     model_config = SimpleNamespace(
         mtp=SimpleNamespace(enable=heads, enable_train=heads),
@@ -96,7 +96,7 @@ def megatron_engine(kind: Any, config: Any, *, heads: bool = False) -> Any:  # n
 
 
 class GptDouble:
-    """The interface of Megatron's GPT models, with attention over the ranks of context parallelism."""
+    """A fake with the interface of Megatron's GPT models; attention spans the context-parallel ranks."""
 
     pre_process = post_process = True
 
@@ -144,12 +144,12 @@ def _pieces(starts: list[int], ranks: int) -> list[Tensor]:
 
 @dataclass
 class Chunks:
-    """Builds the model chunks of the engine: one, without a pipeline."""
+    """Builds the model chunks of the engine: a single chunk, because there is no pipeline."""
 
     attention: str
 
     def __call__(self, model: CausalModel) -> list[GptDouble]:
-        """The chunk."""
+        """Return a list with the only chunk."""
         return [GptDouble(model, self.attention)]
 
 
@@ -166,7 +166,7 @@ def log_probs_in_place(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def _parallel_state() -> type:
-    """Megatron's parallel state for the ranks of context parallelism."""
+    """A fake of Megatron's parallel state for the context-parallel ranks."""
     functions: dict[str, Callable[..., Any]] = {
         **parallel_state_of_one_process(),
         "get_context_parallel_world_size": lambda *_about, **_more: SequenceRanks.get_world_size(),
@@ -197,7 +197,7 @@ DOUBLES: Mapping[str, Callable[..., Any]] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The passes of actor and critic on Megatron."""
+    """The forward passes of actor and critic on Megatron."""
     doubles = present(target, DOUBLES)
     for method, engine, make in ((LOG_PROBS, LM_HEAD, _log_probs), (VALUES, VALUE_HEAD, _values)):
         path = f"{method} -> {engine}.forward_step"
@@ -213,7 +213,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def can_pad(target: Target) -> bool:
-    """Whether the engine of this release can take padded sequences; all can take packed ones."""
+    """Whether the engine of this release accepts padded sequences. All releases accept packed sequences."""
     return "use_remove_padding" in {field.name for field in fields(target.find(CONFIG))}
 
 

@@ -94,7 +94,7 @@ def _update(target: Target) -> Boundary:
 class Heads:
     """Builds a model with heads that predict further tokens; ``trained`` has their labels and masks by row.
 
-    Labels and masks are those of the positions of a sequence, one before the token that they belong to.
+    The label and mask value of a token are stored at the position before this token.
     """
 
     trained: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
@@ -105,18 +105,18 @@ class Heads:
 
 
 class ModelWithHeads:
-    """A model of Megatron whose heads are trained on the labels and the mask that it gets."""
+    """A fake Megatron model with heads; it records the labels and masks that the heads train on."""
 
     pre_process = post_process = True
 
     def __init__(self, model: CausalModel, trained: dict[int, tuple[Tensor, Tensor]]) -> None:
-        """Wrap the model; add to ``trained``."""
+        """Wrap the model; each call adds labels and masks to ``trained``."""
         self.body, self.model, self.trained = GptDouble(model, ""), model, trained
         self.config = self.body.config
         self.rows = {tokens[0]: row for row, tokens in enumerate(model.sequences)}
 
     def __call__(self, input_ids: Tensor, *places: Any, labels: Tensor, loss_mask: Tensor, **about: Any) -> Tensor:  # noqa: ANN401 - of GptDouble
-        """The logits; the labels and the mask are stored."""
+        """Return the logits; store the labels and the mask."""
         packed = about.get("packed_seq_params")
         starts = packed.cu_seqlens_q_padded.tolist() if packed is not None else [0, input_ids.shape[1]]
         for ids, label, mask in zip(input_ids, labels, loss_mask, strict=True):
@@ -170,5 +170,5 @@ def _heads(target: Target) -> Boundary:
 
 
 def no_metrics(*_about: object) -> dict[str, float]:
-    """Megatron's logged loss of the heads, of which the double has none."""
+    """Return no metrics, in place of Megatron's logged loss of the heads."""
     return {}

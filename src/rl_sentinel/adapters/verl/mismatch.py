@@ -147,7 +147,7 @@ def _of_importance_weights(target: Target) -> Iterator[Boundary]:
 
 
 def _written(name: str, source: str) -> bool:
-    """Whether the source writes a metric of this name; the option's name is a variable, as in ``f"{prefix}_mean"``."""
+    """Whether the source writes this metric; the prefix may be a variable, as in ``f"{prefix}_mean"``."""
     before, is_open, after = name.partition("{}")
     return f'}}{after}"' in source if is_open else f'"{before}"' in source
 

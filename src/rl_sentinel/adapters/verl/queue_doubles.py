@@ -1,4 +1,4 @@
-"""A double of the transfer queue, which passes batch columns between verl's v1 trainer and its workers."""
+"""A fake of the transfer queue, which passes batch columns between verl's v1 trainer and its workers."""
 
 import inspect
 import re

@@ -114,7 +114,7 @@ def compute_metrics(  # noqa: PLR0913 - a trainer has several parts
 
 
 class Sampler:
-    """Doubles of the agent loop and of the replay buffer: they put the outputs of each prompt into the queue."""
+    """A fake agent loop and replay buffer in one object; it puts the outputs of each prompt into the queue."""
 
     def __init__(self, rewards_of: list[list[float]], outputs: int, *, ages: bool) -> None:
         """Store the rewards of each prompt's samples (``rewards_of``) and the number of outputs per session.

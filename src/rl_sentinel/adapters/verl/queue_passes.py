@@ -52,7 +52,7 @@ _LOGS = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The pass of the actor on FSDP, of packed sequences."""
+    """The actor's forward pass over packed sequences on FSDP."""
     if all(target.has(path) for path in (PASS, TRAINER, LM_HEAD, CONFIG, POSITIONS)) and not target.fails(TRAINER):
         yield from try_bind(target, PASS, "batch", lambda: [_log_probs(target)])
 
@@ -92,12 +92,12 @@ def pass_of_queue(  # noqa: PLR0913 - what the trainer, the engine and the model
     columns: Tensor,
     about: dict[str, Any],
 ) -> dict[str, Any]:
-    """The trainer's pass over a batch of the queue; return the columns that it adds, and the logged entropy."""
+    """Run the trainer's forward pass over a queued batch; return the added columns and the logged entropy."""
     batch, width = data.batch, data.batch["responses"].shape[1]
     engine.module = wrap(model_of(batch["input_ids"], batch["attention_mask"], width, with_prompt_tokens(columns)))
 
     class Workers:
-        """The group of workers: it reads the queue, runs the engine and writes its outputs to the queue."""
+        """A fake worker group: it reads the queue, runs the engine and writes the engine's outputs to the queue."""
 
         @staticmethod
         def compute_log_prob(rows: QueuedBatch) -> QueuedBatch:

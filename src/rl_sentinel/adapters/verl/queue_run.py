@@ -38,7 +38,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class Agents:
-    """A double of the manager of the agent loops, which samples each prompt at once."""
+    """A fake manager of agent loops that samples each prompt at once."""
 
     def __init__(self, workers: Workers) -> None:
         """Store the workers, which record the prompts."""
@@ -50,7 +50,7 @@ class Agents:
 
 
 class Samples(Silence):
-    """A double of the transfer queue and of the replay buffer, which samples one row."""
+    """A fake transfer queue and replay buffer that returns one row per batch."""
 
     def sample(self, **_about: object) -> Any:  # noqa: ANN401 - a batch and its metrics, or a batch
         """A batch and the metrics of its age."""
@@ -66,7 +66,7 @@ class SamplesWithoutAge(Samples):
 
 
 def make_trainer(kind: Any, config: Any, prompts: int, folder: Path) -> Any:  # noqa: ANN401 - a class of the target
-    """A trainer after its ``init``, with doubles for its workers, its data set and the methods of a step."""
+    """A trainer after ``init``, with fakes for the workers, the data set and the methods of a step."""
     config.trainer.default_local_dir = str(folder)
     config.data.train_files = config.data.val_files = str(prompts)
     workers = Workers(None, sampled)

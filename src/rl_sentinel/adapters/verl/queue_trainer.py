@@ -54,7 +54,7 @@ _PENALTY: Mapping[str, float] = {"kl_coef": 0.125}
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The advantages: of outcomes, of token rewards, and of rewards with a KL penalty."""
+    """The advantages from outcome rewards, from token rewards, and from rewards with a KL penalty."""
     if target.has(ADVANTAGE) and target.has(TRAINER) and not target.fails(TRAINER):
         yield from try_bind(target, ADVANTAGE, "advantage", lambda: _advantages(target))
 
@@ -89,7 +89,7 @@ def _advantages(target: Target) -> Iterator[Boundary]:
 
 
 def _advantage(target: Target, name: str, claimed: Claims, more: Mapping[str, Codec] | None = None) -> Boundary:
-    """The method under one estimator; if there are ``more`` columns, their KL is subtracted from the reward."""
+    """The method with one estimator. If ``more`` columns are given, the reward includes a KL penalty."""
     columns: dict[str, Codec] = {"response_mask": MASK, "rm_scores": TokenRewards(), **(more or {})}
     columns |= {"values": Column("value")} if name == "gae" else {}
     discounts = {f"algorithm.{knob}": Knob(knob, 1.0) for knob in ("gamma", "lam")}

@@ -1,4 +1,4 @@
-"""Doubles for verl's reward managers: a tokenizer, a scoring function, an in-process pool."""
+"""Fakes for verl's reward managers: a tokenizer, a scoring function, an in-process pool."""
 
 import asyncio
 from collections.abc import Callable
@@ -39,7 +39,7 @@ class Text(Padded):
 
 
 class Tokens:
-    """A tokenizer double that decodes a token id to its number."""
+    """A fake tokenizer that decodes a token id to its number."""
 
     eos_token = "</s>"  # noqa: S105 - a token of the vocabulary, not a secret
 
@@ -58,7 +58,7 @@ def ground_truth(reward: float, response: Tensor) -> dict[str, Any]:
 
 
 def _scored(text: str, truth: dict[str, Any], source: str = SOURCE) -> float:
-    """The reward of the correct text; for any other text or data source 1 more, so that wrong ones are visible."""
+    """The reward of the correct text; 1 more for any other text or data source, so that mistakes are visible."""
     return float(truth["reward"]) + (0.0 if text == truth["text"] and source == SOURCE else 1.0)
 
 
@@ -108,7 +108,7 @@ def _assembled(manager: Any, data: Any, scores: list[float]) -> Tensor:  # noqa:
 
 
 class _Threads(ThreadPoolExecutor):
-    """A double for a process pool: one thread."""
+    """A fake process pool with one thread."""
 
     def __init__(self, **_options: object) -> None:
         super().__init__(max_workers=1)
@@ -116,7 +116,7 @@ class _Threads(ThreadPoolExecutor):
 
 
 class _Worker:
-    """A double for a ray worker: it scores in this process."""
+    """A fake ray worker that scores in this process."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         async def score(**arguments: object) -> Any:  # noqa: ANN401 - as the function
@@ -131,7 +131,7 @@ class _Worker:
 
 
 def _cluster() -> Any:  # noqa: ANN401 - a double for the module ray
-    """A double for ``ray``: a cluster with one node."""
+    """A fake ``ray`` with one node."""
     strategies = SimpleNamespace(NodeAffinitySchedulingStrategy=lambda **_about: None)
     node = SimpleNamespace(get_node_id=lambda: "house")
     return SimpleNamespace(util=SimpleNamespace(scheduling_strategies=strategies), get_runtime_context=lambda: node)

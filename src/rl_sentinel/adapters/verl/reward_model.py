@@ -45,7 +45,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class RewardModel:
-    """A model whose score at the last token is the row's reward, and more elsewhere; the first token names the row."""
+    """A fake reward model: the row's reward at the last token, more elsewhere; the first token is the row number."""
 
     _handle = SimpleNamespace(reshard=lambda *_about: None)  # of FSDP
 
@@ -62,7 +62,7 @@ class RewardModel:
 
 
 class _NoSharding(nullcontext[None]):
-    """A double of the manager of sequence parallelism in one process."""
+    """A fake manager of sequence parallelism in one process."""
 
     def preprocess_data(self, data: Any) -> Any:  # noqa: ANN401 - a DataProto
         """The data, unchanged."""

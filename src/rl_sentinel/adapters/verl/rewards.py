@@ -121,7 +121,7 @@ class GroundTruths(Codec):
 
     @property
     def columns(self) -> frozenset[str]:
-        """The column that is read back: ``reward``; the text is not."""
+        """The only column that is read back, ``reward``."""
         return frozenset({"reward"})
 
     def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - an array of dicts
@@ -143,7 +143,7 @@ def _empty_dicts(inputs: Inputs) -> Any:  # noqa: ANN401 - an array of dicts
 
 
 def source_column(target: Target) -> str:
-    """The column of the data source: another one than the default, in releases with a setting for it."""
+    """The name of the data-source column; not the default name in releases that have a setting for this name."""
     files = (target.root / "verl" / "trainer" / "config").rglob("*.yaml")
     return "source" if any("reward_fn_key:" in file.read_text(encoding="utf-8") for file in files) else "data_source"
 

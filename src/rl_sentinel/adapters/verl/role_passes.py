@@ -70,7 +70,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """How the workers' engines of one kind are bound: their classes, what they need, and their doubles.
+    """How to bind the engines of one kind: their classes, their requirements and their fakes.
 
     ``split`` is the name of the setting in which ranks share each sequence.
     """
@@ -113,7 +113,7 @@ _STRATEGIES = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The passes of actor and critic on FSDP and on Megatron."""
+    """The forward passes of actor and critic on FSDP and on Megatron."""
     for strategy in _STRATEGIES:
         for method, engine, make in (
             (LOG_PROBS, strategy.lm_head, _log_probs),
@@ -141,7 +141,7 @@ def pass_of_worker(  # noqa: PLR0913 - what the worker, the engine and the model
     about: dict[str, Any],
     ranks: int,
 ) -> Any:  # noqa: ANN401 - tensors of a DataProto
-    """Run the worker's pass over a batch, with a model that returns ``columns``; return the result of rank 0."""
+    """Run the worker's forward pass on a batch. The model returns ``columns``; the result is that of rank 0."""
     batch = data.batch
     answers = with_prompt_tokens(columns) if columns.dim() > 2 else columns.unsqueeze(-1)
     engine.module = wrap(model_of(batch["input_ids"], batch["attention_mask"], batch["responses"].shape[1], answers))
@@ -186,7 +186,7 @@ def _log_probs(target: Target, path: str, strategy: Strategy) -> Iterator[Bounda
 
 
 def fills_pieces(inputs: Inputs) -> str:
-    """Require sequences with a token for each of the two pieces of each rank."""
+    """The reason why a sequence has too few tokens for two pieces per rank; empty if none has."""
     batch = inputs.batch
     return "" if int((batch.prompt_length + batch.length).min()) >= PIECES else f"a sequence has no {PIECES} tokens"
 

@@ -73,7 +73,7 @@ def positions_of(count: Callable[[Tensor], Tensor], rows: Mapping[str, Tensor]) 
 
 
 def position_step() -> Step:
-    """The target's own positions of the tokens, which its rollout adds to the batch."""
+    """The step that computes token positions as the target's rollout does."""
     rows: dict[str, Codec] = {"responses": Column("token"), "attention_mask": Derived(_attention, _EXTRA)}
     return Step(
         call=positions_of,

@@ -49,7 +49,7 @@ ASK = f"{TEACHER}.compute_teacher_logprobs_single"
 
 
 class Server(NamedTuple):
-    """One of verl's servers: its class, and doubles of the names that it imports from its engine."""
+    """One of verl's servers: its class, and fakes of the names that it imports from its engine package."""
 
     owner: str
     doubles: Mapping[str, Callable[..., Any]]
@@ -88,7 +88,7 @@ _PRODUCED = "agent_loop.py: one request per turn, with the token ids of the conv
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The options in training and in validation, the rows, and the log-probs of a teacher, for each server."""
+    """For each server: sampling options in training and validation, returned rows, and log-probs of a teacher."""
     if not target.has(CONFIG) or target.fails(CONFIG):
         return
     for name, server in SERVERS.items():

@@ -38,7 +38,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class Rollout(Asynchronous):
-    """A double of the rollout manager: the first batch is sampled at once, the next one until the step has ended."""
+    """A fake rollout manager: it samples the first batch at once, and the next batch until the step has ended."""
 
     def __init__(self, workers: Any) -> None:  # noqa: ANN401 - a double
         """Start without a batch."""
@@ -53,7 +53,7 @@ class Rollout(Asynchronous):
         return metrics
 
     async def generate_sequences(self, batch: Any) -> Any:  # noqa: ANN401 - a DataProto
-        """The samples; of the second batch, count the updates that it missed, and those that came meanwhile."""
+        """The samples. For the second batch, count missed updates, and updates that arrive during sampling."""
         first = not self.workers.drawn
         answer = self.workers.generate_sequences(batch)
         if not first:
@@ -68,7 +68,7 @@ class Rollout(Asynchronous):
 def sampled_meanwhile(kind: Any, config: Any, rows: list[dict[str, Any]]) -> dict[str, Any]:  # noqa: ANN401 - of the target
     """The log-probs of the responses that are sampled during a step, and the version of the weights of each token.
 
-    Versions are lower if the weights miss an update when sampling starts, and that of the last token is higher if they
+    Versions are lower if the weights miss an update when sampling starts. The last version is higher if the weights
     change before it ends.
     """
     late, during = asyncio.run(_step_and_next_batch(kind, config))
@@ -81,7 +81,7 @@ def sampled_meanwhile(kind: Any, config: Any, rows: list[dict[str, Any]]) -> dic
 
 
 async def _step_and_next_batch(kind: Any, config: Any) -> tuple[int, int]:  # noqa: ANN401 - as above
-    """Make a step while the next batch is sampled; the number of updates missed by the batch, and made meanwhile."""
+    """Train one step while the next batch is sampled; count the batch's missed updates and those during sampling."""
     config.data.train_batch_size, config.actor_rollout_ref.rollout.n = 1, 2
     trainer = ready_for_a_step(kind, config, sampled, steps=2)
     rollout = Rollout(trainer.actor_rollout_wg)

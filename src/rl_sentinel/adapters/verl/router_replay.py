@@ -1,4 +1,4 @@
-"""Boundary of verl's replay of experts on Megatron: which experts the router of each layer is given for each token."""
+"""Boundary of verl's replay of experts on Megatron: the experts that each layer's router gets for each token."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -47,7 +47,7 @@ _ROUTED = (
 
 
 class RouterDouble(torch.nn.Module):
-    """A double of Megatron's router, which the target changes so that it replays."""
+    """A fake Megatron router. The target patches it to replay experts."""
 
     router_replay: Any
 
@@ -65,11 +65,11 @@ class RouterDouble(torch.nn.Module):
 
 
 class ConfigDouble:
-    """A double of the class of Megatron's configuration."""
+    """A fake of Megatron's configuration class."""
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Which experts each layer's router is given, at each setting."""
+    """The experts that each layer's router gets, with each setting."""
     if target.has(PATH) and target.has(PATCH):
         yield from try_bind(target, PATH, "batch", lambda: [_replay(target)])
 
@@ -82,9 +82,9 @@ def wrong_routes(  # noqa: PLR0913 - functions of the target, and a setting
     recorded: bool,  # noqa: FBT001 - of a setting
     stage: int,
 ) -> dict[str, list[float]]:
-    """Give routes to the routers of a model; per row, the number of tokens, and of those with wrong experts.
+    """Replay routes in a model; return the number of tokens and of tokens with wrong experts for each row.
 
-    Each token has experts of its own in each layer. Sequences have a prompt of one token.
+    Each token has different experts in each layer. Each sequence has a one-token prompt.
     """
     sizes = [1 + length for length in lengths]
     stages, local = (STAGES, LAYERS // STAGES) if stage >= 0 else (1, LAYERS)
@@ -129,7 +129,7 @@ def wrong_routes(  # noqa: PLR0913 - functions of the target, and a setting
 
 
 def _differ(given: Tensor | None, routes: Tensor) -> Tensor:
-    """Whether the experts of each token differ; all do if the router was given another number of tokens."""
+    """Whether a token's experts are wrong. All are wrong if the router got a different number of tokens."""
     if given is None or given.shape != routes.shape:
         return torch.ones(len(routes), dtype=torch.bool)
     return (given != routes).any(1)
@@ -145,7 +145,7 @@ def _batch(rows: tuple[Tensor, ...], function: Callable[..., None]) -> tuple[Ten
 
 
 def _state(stage: int) -> type:
-    """Megatron's parallel state in a stage of a pipeline."""
+    """A fake of Megatron's parallel state in one pipeline stage."""
     functions = {**parallel_state_of_one_process(), "get_pipeline_model_parallel_rank": lambda *_about, **_more: stage}
     return type("Stage", (), {name: staticmethod(function) for name, function in functions.items()})
 

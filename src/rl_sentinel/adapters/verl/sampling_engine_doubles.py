@@ -1,4 +1,4 @@
-"""Doubles of the engines inside verl's workers: each row of a prompt gets its known response.
+"""Fakes of the engines inside verl's workers; each engine returns known responses.
 
 Token ids are shifted so that the padding token and the end token occur in no response. As in real engines, a response
 that is shorter than the response length ends with the end token, and a longer response is truncated.
@@ -82,7 +82,7 @@ def shifted(tokens: Sequence[int]) -> list[int]:
 
 
 class VLLM:
-    """A double of vLLM's ``LLM``; if ``padded``, of verl's own copy of its first versions, which returns tensors."""
+    """A fake of vLLM's ``LLM``; with ``padded``, of verl's copy of early versions, which returns tensors."""
 
     llm_engine = SimpleNamespace(list_loras=list)
 
@@ -119,7 +119,7 @@ class VLLM:
 
 
 class HuggingFace:
-    """A double of a transformers model: ``generate`` returns known responses."""
+    """A fake transformers model; ``generate`` returns known responses."""
 
     def __init__(self, known: KnownResponses) -> None:
         """Store the responses that the model returns."""
@@ -142,7 +142,7 @@ class HuggingFace:
 
 
 class SamplingOptions(SimpleNamespace):
-    """A double of vLLM's ``SamplingParams``."""
+    """A fake of vLLM's ``SamplingParams``."""
 
     def __init__(self, **options: Any) -> None:  # noqa: ANN401 - numbers, flags and lists
         """Set the options, and defaults for the other fields."""
@@ -150,7 +150,7 @@ class SamplingOptions(SimpleNamespace):
 
 
 def worker_with(owner: Any, engine: str, config: Any, known: KnownResponses) -> Any:  # noqa: ANN401 - of the target
-    """A worker of the class whose engine samples known responses; for vLLM, call it inside :func:`engine_doubles`."""
+    """A worker with an engine that samples known responses; for vLLM, call it inside :func:`engine_doubles`."""
     if engine == "hf":
         return owner(HuggingFace(known), config)
     one_process_group()

@@ -1,4 +1,4 @@
-"""Doubles for the package math_verify, whose time limits work in the main thread of a process alone."""
+"""Fakes for the package math_verify. Its time limits work only in the main thread of a process."""
 
 import re
 import signal
@@ -19,14 +19,14 @@ class TimeoutException(Exception):  # noqa: N818 - the name in math_verify
 
 
 class Extraction:
-    """What is extracted from a text: here, always boxed answers."""
+    """The kind of answer to extract from a text; the fake always extracts boxed answers."""
 
     def __init__(self, *_about: object, **_more: object) -> None:
         """Accept any options."""
 
 
 def limit_time(seconds: float | None) -> None:
-    """Ask for a time limit, as the package does: by a signal.
+    """Set and reset a signal handler, like the package's time limit.
 
     Raises:
         ValueError: in a thread that cannot set the handler of a signal.
@@ -42,7 +42,7 @@ def parse(text: str, *_targets: object, parsing_timeout: float | None = 5, **_ab
 
 
 def verify(gold: str, answer: str, *_about: object, timeout_seconds: float | None = 5, **_more: object) -> bool:
-    """Whether an answer is the right one."""
+    """Whether an answer is right."""
     limit_time(timeout_seconds)
     return gold == answer
 
@@ -58,7 +58,7 @@ def math_metric(*_about: object, **_more: object) -> Callable[..., tuple[float, 
 
 
 class Pool:
-    """A pool of processes, each of which has a main thread; a task runs at once."""
+    """A fake pool of processes; it runs each task at once."""
 
     def submit(self, function: Callable[..., Any], *arguments: object) -> "Future[Any]":
         """The result of the function, or its exception."""
@@ -94,7 +94,7 @@ def _modules() -> dict[str, ModuleType]:
 
 @contextmanager
 def math_verify() -> Iterator[None]:
-    """Let the package seem to be installed, as this double."""
+    """Install this fake in place of the package."""
     modules = _modules()
     before = {name: sys.modules[name] for name in modules if name in sys.modules}
     sys.modules.update(modules)

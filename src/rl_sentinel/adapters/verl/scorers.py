@@ -59,9 +59,9 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def scored(score: Callable[[str, Any], Any], name: str, tokens: Tensor, rewards: Tensor, threads: int) -> list[float]:
-    """Score a right answer for each row with a reward above 0, and a wrong one for each other row, after some tokens.
+    """Score a right answer for each row with a positive reward, and a wrong answer for each other row.
 
-    Returns the reward of a row; 0 for a right answer without a score above 0, and 1 for a wrong one with such a score.
+    Returns the row's reward, but 0 if a right answer has no positive score, and 1 if a wrong answer has one.
     With ``threads``, the scorer is called in another thread.
     """
 

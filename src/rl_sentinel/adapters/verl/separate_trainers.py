@@ -1,4 +1,4 @@
-"""Boundaries of verl's trainers on separate GPUs: the advantages of the batch that an update gets."""
+"""Boundaries of verl's trainers on separate GPUs: the advantages in the batch that an update receives."""
 
 import asyncio
 import inspect
@@ -45,7 +45,7 @@ NAMES = ("grpo", "gae")
 
 
 class Asynchronous:
-    """A double of the rollout manager with asynchronous methods."""
+    """A fake rollout manager with asynchronous methods."""
 
     def __init__(self, workers: Any) -> None:  # noqa: ANN401 - a double
         """Store the workers, which sample at once."""
@@ -77,7 +77,7 @@ def step_of_trainer(  # noqa: PLR0913 - a run has several parts
     size: int,
     critic: bool,  # noqa: FBT001 - passed by name
 ) -> dict[str, Tensor]:
-    """Run one step; return the advantages and returns of the batch of the update, in the order of ``groups``."""
+    """Run one step; return advantages and returns in the update's batch, in the order of ``groups``."""
     prompts, sampled = sampled_prompts(columns, groups, size)
     config.data.train_batch_size, config.actor_rollout_ref.rollout.n = prompts, size
     trainer = ready_for_a_step(kind, config, sampled, critic=critic)
@@ -99,7 +99,7 @@ def ready_for_a_step(
     critic: bool = False,
     steps: int = 1,
 ) -> Any:  # noqa: ANN401 - an object of the class
-    """A trainer before the first of its steps, with doubles for what its loop sets up."""
+    """A trainer that is ready for its first step, with fakes for the objects that its loop creates."""
     trainer = bare_trainer(kind, config, sampled, critic=critic)
     compute_in_process(trainer, trainer.actor_rollout_wg, inspect.getsource(kind._fit_compute_log_prob))  # noqa: SLF001 - as the loop's
     trainer.__dict__ |= {
@@ -123,7 +123,7 @@ def no_metrics(*_about: object) -> dict[str, float]:
 
 
 async def _one_step_off(trainer: Any, batch: dict[str, Any]) -> None:  # noqa: ANN401 - of the target
-    """Sample with the weights before the step, as the loop samples one step ahead, and train."""
+    """Sample with the weights before the step, because the loop samples one step ahead; then train."""
     future = trainer._async_gen_next_batch(iter([(0, batch)]))  # noqa: SLF001 - as the trainer's loop
     await trainer.fit_step(future, iter(()))
 

@@ -44,7 +44,7 @@ _PRODUCED = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The client that resumes, without a limit in the request and with one."""
+    """The client that resumes responses; requests without and with a length limit."""
     client = next((path for path in CLIENTS if target.has(f"{path}.generate")), "")
     if client and not target.fails(client):
         yield from try_bind(target, client, "batch", partial(_responses, target, client))
@@ -83,7 +83,7 @@ def sample(
 
 
 class Loop:
-    """A double of ``asyncio`` with the functions that the client uses: a sleep returns at once."""
+    """A fake ``asyncio`` with the functions that the client uses; a sleep returns at once."""
 
     gather = staticmethod(asyncio.gather)
 
@@ -110,7 +110,7 @@ def _routed(answer: Any, prompt: list[int]) -> list[int]:  # noqa: ANN401 - a re
 def _server_of(script: ScriptedResponse, output: Callable[..., Any], room: int, full: Callable[..., Any]) -> Any:  # noqa: ANN401 - a double
     """A server that samples a known response; without a limit in the request, the maximum length applies.
 
-    ``full`` makes the experts ``[S, 1, 1]`` of all tokens; their number is the version of the server's weights.
+    With ``full``, replies have experts ``[S, 1, 1]`` of all tokens. The expert number is the server's weight version.
     """
 
     async def generate(prompt_ids: list[int], sampling_params: dict[str, Any], **_about: object) -> Any:  # noqa: ANN401

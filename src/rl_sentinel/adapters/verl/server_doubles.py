@@ -1,4 +1,4 @@
-"""Doubles around verl's inference servers: engines with known responses, and the requesting worker's batch."""
+"""Fakes around verl's inference servers: engines with known responses, and the requesting worker's batch."""
 
 from collections.abc import AsyncIterator, Mapping
 from types import ModuleType, SimpleNamespace
@@ -12,7 +12,7 @@ PROMPT_LOGPROB = -7.0
 
 
 class Prompt(dict[str, Any]):
-    """A double of the prompt of a request to vLLM."""
+    """A fake prompt of a request to vLLM."""
 
 
 class Options(SimpleNamespace):
@@ -29,7 +29,7 @@ def tensorrt_llm() -> ModuleType:
 
 
 class Engine:
-    """The engine of a server; ``room`` is the maximum length of a response."""
+    """A fake engine of a server; ``room`` is the maximum length of a response."""
 
     def __init__(self, script: ScriptedResponse, room: int) -> None:
         """Start without a request."""
@@ -43,18 +43,18 @@ class Engine:
     async def generate(
         self, prompt: Mapping[str, Any], sampling_params: Options, **_about: object
     ) -> AsyncIterator[Any]:
-        """The reply of vLLM."""
+        """Return the reply in the form of vLLM."""
         ids = list(prompt["prompt_token_ids"])
         asked = sampling_params.prompt_logprobs is not None
         prompts = [None, *({token: _value(x)} for token, x in self._prompt(ids)[1:])] if asked else None
         yield SimpleNamespace(outputs=[self._output(ids, vars(sampling_params))], prompt_logprobs=prompts, metrics=None)
 
     async def generate_async(self, inputs: list[int], sampling_params: Options) -> Any:  # noqa: ANN401 - as the engine's
-        """The reply of TensorRT-LLM."""
+        """Return the reply in the form of TensorRT-LLM."""
         return SimpleNamespace(outputs=[self._output(list(inputs), vars(sampling_params))])
 
     async def generate_request(self, request: Any, _web_request: object) -> AsyncIterator[dict[str, Any]]:  # noqa: ANN401
-        """The reply of SGLang."""
+        """Return the reply in the form of SGLang."""
         ids, options = list(request.input_ids), request.sampling_params
         sampled = self._sample(ids, options, "max_new_tokens")
         pairs = zip(sampled.logprobs, sampled.tokens, strict=True)
@@ -109,7 +109,7 @@ async def _at_once() -> None:
 
 
 class Batch:
-    """A batch of one prompt, as the worker reads it."""
+    """A fake batch of one prompt, in the form that the worker reads."""
 
     def __init__(self, *, validate: bool) -> None:
         """``validate`` is True for a batch of validation."""
@@ -133,7 +133,7 @@ def queued_batch(*, validate: bool) -> Any:  # noqa: ANN401 - a TensorDict
 
 
 class Statuses:
-    """The transfer queue, to which the worker sends the status of a prompt."""
+    """A fake transfer queue; the worker sends the status of a prompt to it."""
 
     @staticmethod
     async def async_kv_put(**_about: object) -> None:

@@ -57,7 +57,7 @@ CUT_CLAIMS = claims(
 
 @dataclass(frozen=True, slots=True)
 class BeforeToken(BeforeEnd):
-    """``[B, T + 1]`` with a one-token prompt: each value one position before its token, 0 at the last position."""
+    """``[B, T + 1]`` with a one-token prompt: each value is one position before its token; the last is 0."""
 
     def sizes(self, value: Tensor) -> Any:  # noqa: ANN401 - as AfterPrompt
         """The number of rows and the width."""
@@ -160,7 +160,7 @@ def _most_tokens(inputs: Inputs) -> int:
 
 
 def token_losses(**_about: object) -> Callable[[Tensor, Tensor], Tensor]:
-    """A double for the cross entropy: the logits of the model double are the log-probs of the next tokens."""
+    """A fake cross entropy: the logits of the fake model are the log-probs of the next tokens."""
     return lambda logits, _labels: -logits[..., 0]
 
 
@@ -176,7 +176,7 @@ class Schedule:
 
 
 def trainer_with_double(kind: Any, config: Any, answers: dict[str, Tensor]) -> Any:  # noqa: ANN401 - classes of the target
-    """A trainer of the target's class without its constructor; model and optimizer are a double."""
+    """A trainer of the target's class with a fake model and optimizer; the constructor is not run."""
     one_process_group()
     trainer, double = object.__new__(kind), ModelDouble(answers)
     trainer.__dict__ |= {

@@ -1,4 +1,4 @@
-"""Doubles of SGLang for verl's workers: engine, sampling options, device mesh."""
+"""Fakes of SGLang for verl's workers: engine, sampling options, device mesh."""
 
 import asyncio
 import os
@@ -41,7 +41,7 @@ ATTRIBUTES: Mapping[str, Any] = {
 
 
 class SGLang:
-    """A double of SGLang's engine: one output per request and sample, with the log-prob of each token."""
+    """A fake SGLang engine: one output per request and sample, with the log-prob of each token."""
 
     _engine = None
 
@@ -72,7 +72,7 @@ def _output(tokens: list[int], logprobs: list[float]) -> dict[str, Any]:
 
 
 class Mesh:
-    """A double of torch's mesh of one process."""
+    """A fake of torch's device mesh with one process."""
 
     mesh = torch.zeros(1, dtype=torch.long)
 
@@ -93,7 +93,7 @@ class Mesh:
         return 0
 
     def size(self, _dimension: int = 0) -> int:
-        """One process."""
+        """The number of processes, 1."""
         return 1
 
 

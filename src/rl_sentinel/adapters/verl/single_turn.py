@@ -62,7 +62,7 @@ def unmoved(src: str, *_about: object, **_options: object) -> str:
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The prompt data set, with each way to handle long prompts; the data sets of replies and of pairs."""
+    """The prompt data set with each setting for long prompts, then the data sets of replies and of pairs."""
     if _reads(target, PROMPTS, "datasets"):
         yield from try_bind(target, PROMPTS, "batch", lambda: list(_prompts(target)))
     for path, compare, docs in ((REPLIES, compare_replies, _REPLIES), (PAIRS, compare_pairs, _PAIRS)):
@@ -71,7 +71,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _reads(target: Target, path: str, package: str) -> bool:
-    """Whether the release has the data set, and reads its files with the package."""
+    """Whether the release has this data set and reads the files with this package."""
     if not target.has(path) or target.fails(path):
         return False
     constructor = vars(target.find(path)).get("__init__")

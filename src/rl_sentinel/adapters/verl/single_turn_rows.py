@@ -11,7 +11,7 @@ from rl_sentinel.adapters.kit.chat_template import ChatTokenizer
 
 
 class TensorTokenizer(ChatTokenizer):
-    """A tokenizer double that returns the tokens of one row and their mask as tensors."""
+    """A fake tokenizer that returns the tokens of one row and their mask as tensors."""
 
     def __call__(self, text: str, **options: object) -> Any:  # noqa: ANN401 - lists or tensors
         """The tokens of a text and their mask."""
@@ -21,7 +21,7 @@ class TensorTokenizer(ChatTokenizer):
 
 
 class Table(list[dict[str, Any]]):
-    """A double of the tables of datasets and the data frames of pandas, with the methods that the data sets use."""
+    """A fake for tables of datasets and data frames of pandas, with the methods that verl's data sets use."""
 
     def __getitem__(self, place: Any) -> Any:  # noqa: ANN401 - a row, or a column
         """A copy of a row; or the values of a column, or of the first of several."""
@@ -36,7 +36,7 @@ class Table(list[dict[str, Any]]):
 
 
 def files_of(rows: Table) -> SimpleNamespace:
-    """A double of datasets and of pandas, whose files have these rows."""
+    """A fake of the packages datasets and pandas; all files contain these rows."""
     return SimpleNamespace(
         load_dataset=lambda *_about, **_options: {"train": rows},
         concatenate_datasets=lambda parts: parts[0],
@@ -49,7 +49,7 @@ def files_of(rows: Table) -> SimpleNamespace:
 def with_files(
     dataset: Callable[..., Any], package: str, rows: Sequence[dict[str, Any]], make: Callable[[], Any]
 ) -> Any:  # noqa: ANN401 - a data set
-    """Call ``make`` while the module of a data set reads these rows through a double of the package."""
+    """Call ``make`` while the module of a data set reads these rows through a fake of the package."""
     names = vars(dataset)["__init__"].__globals__
     before = names[package]
     names[package] = files_of(Table(rows))

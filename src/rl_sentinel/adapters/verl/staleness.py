@@ -44,7 +44,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class Rows:
-    """A double of a batch of one prompt."""
+    """A fake batch of one prompt."""
 
     def __init__(self) -> None:
         """A batch without columns."""
@@ -56,7 +56,7 @@ class Rows:
 
 
 class Queue:
-    """A double of the queue between rollouter and trainer."""
+    """A fake queue between rollouter and trainer."""
 
     def __init__(self) -> None:
         """An empty queue."""
@@ -84,7 +84,7 @@ class Queue:
 
 
 class Servers:
-    """A double of the inference servers: the first ``unfinished`` samples of a version wait for the next one."""
+    """Fake inference servers: the first ``unfinished`` samples of a weight version wait for the next update."""
 
     def __init__(self, unfinished: int, many: int) -> None:
         """Store the number of unfinished samples and of servers (``many``)."""
@@ -116,7 +116,7 @@ class Servers:
         self.release(cancelled=True)
 
     async def resume(self) -> None:
-        """Do nothing: the double has no state to resume."""
+        """Do nothing: there is no state to resume."""
 
     def get_active_server_count(self) -> int:
         """The number of servers."""

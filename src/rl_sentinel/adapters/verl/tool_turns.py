@@ -58,7 +58,7 @@ _PRODUCED = (
 
 @dataclass
 class Script:
-    """A double of the server, the tool parser and the tool of a conversation with known replies and tool results.
+    """A fake server, tool parser and tool in one object, for a conversation with known replies and tool results.
 
     ``turns`` are replies with the results of the tools that they call; ``output`` and ``call`` build what the server
     and the parser return.
@@ -110,7 +110,7 @@ class Script:
 
 
 class ParserDouble:
-    """A double of the class of tool parsers; after construction, the loop gets its parser from the script."""
+    """A fake of the class of tool parsers; after construction, the loop gets its parser from the script."""
 
     @staticmethod
     def get_tool_parser(*_about: object) -> None:

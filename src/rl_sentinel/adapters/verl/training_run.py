@@ -1,4 +1,4 @@
-"""Boundary of verl's training loop: the prompts of a whole run, and after a resume."""
+"""Boundary of verl's training loop: the prompts of a whole run, and of a run that resumes from a checkpoint."""
 
 import inspect
 import pickle
@@ -94,13 +94,13 @@ _DOCS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loop over two epochs, and after a restore."""
+    """The training loop over two epochs, also after a restore from a checkpoint."""
     if can_run(target) and all(target.has(f"{TRAINER}.{name}") for name in ("_load_checkpoint", "_save_checkpoint")):
         yield from try_bind(target, PATH, "batch", lambda: [_loop(target)])
 
 
 def can_run(target: Target) -> bool:
-    """Whether the release's loop can be run: its loaders are stateful, and made from a data set that is passed."""
+    """Whether the loop of this release can run: it needs stateful loaders that are created from a given data set."""
     loaders = f"{TRAINER}._create_dataloader"
     if not target.has(PATH) or not target.has(loaders) or target.fails(PATH):
         return False
@@ -109,7 +109,7 @@ def can_run(target: Target) -> bool:
 
 
 def doubles(target: Target) -> dict[str, Callable[..., Any]]:
-    """Doubles for the loaders' processes, the logger, the progress bar and the timers."""
+    """Fakes for the processes of the data loaders, the logger, the progress bar and the timers."""
     replaced: dict[str, Callable[..., Any]] = {
         f"{MODULE}.StatefulDataLoader": in_process_loader,
         "verl.utils.tracking.Tracking": Logger,
@@ -183,7 +183,7 @@ def _copy_of(pickled: bytes) -> Any:  # noqa: ANN401 - an OmegaConf configuratio
 
 
 def _drawn(trainer: Any, behind: list[float]) -> list[list[int]]:  # noqa: ANN401 - a trainer of the target
-    """Train; return the prompts of each step, and raise ``behind`` to the numbers of this run where they are larger."""
+    """Train; return the prompts of each step. Update ``behind`` to the maximum of old and new numbers."""
     train(trainer)
     drawn: list[list[int]] = trainer.actor_rollout_wg.drawn
     for numbers, late in zip(drawn, trainer.actor_rollout_wg.behind, strict=True):
@@ -193,7 +193,7 @@ def _drawn(trainer: Any, behind: list[float]) -> list[list[int]]:  # noqa: ANN40
 
 
 def _counters() -> list[dict[str, Any]]:
-    """The metrics of each step that are its counters."""
+    """The counters among the metrics of each step."""
     return [one for one in Logger.logged if any(name in one for name in COUNTERS)]
 
 
@@ -203,7 +203,7 @@ def _counted(name: str, steps: list[dict[str, Any]]) -> dict[str, float]:
 
 
 def restart_from(step: int, saved: Path, folder: Path) -> None:
-    """Make a folder of checkpoints whose newest is that of ``step``."""
+    """Create a folder of checkpoints in which the checkpoint of ``step`` is the newest."""
     (folder / STEP_FOLDER.format(step)).symlink_to(saved / STEP_FOLDER.format(step))
     (folder / NEWEST).write_text(str(step), encoding="utf-8")
 

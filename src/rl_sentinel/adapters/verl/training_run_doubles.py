@@ -1,4 +1,4 @@
-"""Doubles for a run of verl's trainer: prompts, workers, logger, timers; and the trainer with them."""
+"""Fakes for a run of verl's trainer (prompts, workers, logger, timers), and a trainer that uses these fakes."""
 
 import importlib
 import inspect
@@ -18,7 +18,7 @@ Sampled = Callable[[list[int], list[bool]], dict[str, Tensor]]
 
 
 class Silence:
-    """A double of worker groups, managers and progress bars: every attribute and call returns the object itself."""
+    """A fake worker group, manager or progress bar: every attribute and call returns the object itself."""
 
     world_size = 1
     _dispatch_info = {"actor": [0]}  # noqa: RUF012 - of one process
@@ -35,7 +35,7 @@ class Silence:
 
 
 class NumberedPrompts(torch.utils.data.Dataset[dict[str, Any]]):
-    """A data set of numbered prompts, with the columns of the target's own data set."""
+    """A data set of numbered prompts, with the columns of the target's data set."""
 
     def __init__(self, count: int, *, tokenized: bool, sources: Sequence[str] = ("task",)) -> None:
         """Set the number of prompts, whether the release's data set tokenizes them, and a source for each prompt.
@@ -79,7 +79,7 @@ def collect(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 class Workers(Silence):
-    """A double of the rollout, actor and critic workers; records each step's prompts and batches."""
+    """Fake rollout, actor and critic workers in one object; records each step's prompts and batches."""
 
     def __init__(self, data_proto: Any, sampled: Sampled) -> None:  # noqa: ANN401 - the target's class
         """Start without a call."""
@@ -102,7 +102,7 @@ class Workers(Silence):
         return self.data_proto.from_dict(tensors=tensors, non_tensors=labels, meta_info={"timing": {}})
 
     def draw(self, numbers: list[int]) -> None:
-        """Record the prompts of a step, and by how many updates the weights that sample them are behind."""
+        """Record the prompts of a step, and how many updates the sampling weights are behind."""
         self.drawn.append(list(dict.fromkeys(numbers)))
         self.behind.append(len(self.updates) - self.published)
 
@@ -112,18 +112,18 @@ class Workers(Silence):
         return {}
 
     def compute_rm_score(self, batch: Any) -> Any:  # noqa: ANN401 - a DataProto
-        """The rewards that came with the samples, as a reward model gives them."""
+        """The rewards stored with the samples, as a reward model returns them."""
         return self.data_proto.from_dict(tensors={"rm_scores": batch.batch["model_scores"]})
 
     def compute_log_prob(self, batch: Any) -> Any:  # noqa: ANN401 - a DataProto
-        """The log-probs that came with the samples, and an entropy of 1."""
+        """The log-probs stored with the samples, and an entropy of 1."""
         logprobs = batch.batch["own_log_probs"]
         return self.data_proto.from_dict(
             tensors={"old_log_probs": logprobs, "entropys": torch.ones_like(logprobs)}, meta_info={"temperature": 1.0}
         )
 
     def compute_values(self, batch: Any) -> Any:  # noqa: ANN401 - a DataProto
-        """The values that came with the samples."""
+        """The values stored with the samples."""
         return self.data_proto.from_dict(tensors={"values": batch.batch["own_values"]})
 
     def update_actor(self, batch: Any) -> Any:  # noqa: ANN401 - a DataProto
@@ -144,16 +144,16 @@ def _prompt_numbers(batch: Any) -> list[int]:  # noqa: ANN401 - a DataProto
 
 
 def rewards(data: Any, return_dict: bool = False) -> Any:  # noqa: ANN401, FBT001, FBT002 - as reward managers are called
-    """The rewards that came with the samples, in place of a reward manager of older releases.
+    """The rewards stored with the samples, in place of a reward manager of older releases.
 
-    Its rules give the negated rewards of a reward model.
+    Without ``rm_scores``, the rewards are the negated ``model_scores``.
     """
     scores = data.batch["rm_scores"] if "rm_scores" in data.batch else -data.batch["model_scores"]
     return {"reward_tensor": scores, "reward_extra_info": {}} if return_dict else scores
 
 
 class Logger:
-    """A double of the target's ``Tracking``, which keeps the metrics of each step."""
+    """A fake of the target's ``Tracking`` that keeps the metrics of each step."""
 
     logged: list[dict[str, Any]]
 
@@ -183,7 +183,7 @@ class Timer:
 
 
 class SkipManager:
-    """A double of the target's manager of recorded rollouts, which are off by default."""
+    """A fake of the target's manager of recorded rollouts; recording is off by default."""
 
     @staticmethod
     def init(config: Any) -> None:  # noqa: ANN401 - an OmegaConf configuration
@@ -214,7 +214,7 @@ def trainer_of(  # noqa: PLR0913 - a run has several parts
     *,
     critic: bool = False,
 ) -> Any:  # noqa: ANN401 - an object of the class
-    """A trainer of the target's class, made without its constructor; its workers and its data set are doubles."""
+    """A trainer of the target's class, with fake workers and a fake data set; the constructor is not run."""
     config.trainer.default_local_dir = str(folder)
     trainer = bare_trainer(kind, config, sampled, critic=critic)
     compute_in_process(trainer, trainer.actor_rollout_wg, _source(inspect.unwrap(kind.fit)))
@@ -224,7 +224,7 @@ def trainer_of(  # noqa: PLR0913 - a run has several parts
 
 
 def train(trainer: Any) -> None:  # noqa: ANN401 - a trainer of :func:`trainer_of`
-    """Run the trainer's loop, without the copy of its configuration for the logger, which takes longer than a step."""
+    """Run the trainer's loop. The logger's copy of the configuration is skipped, because it is slower than a step."""
     library = importlib.import_module("omegaconf").OmegaConf
     copied = library.to_container
 
@@ -239,7 +239,7 @@ def train(trainer: Any) -> None:  # noqa: ANN401 - a trainer of :func:`trainer_o
 
 
 def bare_trainer(kind: Any, config: Any, sampled: Sampled, *, critic: bool = False) -> Any:  # noqa: ANN401 - as above
-    """A trainer of the target's class, made without its constructor and without loaders; its workers are doubles."""
+    """A trainer of the target's class, with fake workers and no data loaders; the constructor is not run."""
     workers = Workers(inspect.unwrap(kind.fit).__globals__["DataProto"], sampled)
     trainer = object.__new__(kind)
     unused = ("use_rm", "use_reference_policy", "use_teacher_policy", "ref_in_actor", "use_reward_loop")
@@ -269,7 +269,7 @@ def bare_trainer(kind: Any, config: Any, sampled: Sampled, *, critic: bool = Fal
 
 
 def compute_in_process(trainer: Any, workers: Workers, loop: str) -> None:  # noqa: ANN401 - of the target
-    """Replace the methods by which newer trainers send a batch to their workers."""
+    """Replace the methods with which newer trainers send a batch to the workers."""
     if "self._compute_old_log_prob" not in loop:
         return
     with_speed = "old_log_prob_mfu" in loop

@@ -119,7 +119,7 @@ def one_baseline_per_prompt(batch: Batch) -> Batch:
 
 
 def has_one_baseline_per_prompt(inputs: Inputs) -> str:
-    """Require that the rows of a prompt have one baseline."""
+    """The reason why rows of a prompt have different baselines; empty if they do not."""
     batch = inputs.batch
     same = torch.equal(batch.reward_baseline, one_baseline_per_prompt(batch).reward_baseline)
     return "" if same else "responses of a prompt have different greedy responses"

@@ -107,7 +107,7 @@ def train_on_ranks(  # noqa: PLR0913 - classes of the target, and what the train
 
 
 def prepare_mini_batch(tensors: Mapping[str, Any], data: Any, model: EngineDouble, **sizes: int) -> None:  # noqa: ANN401
-    """Add what the trainer passes with the rows of an update, and their tokens, which the worker counts."""
+    """Add the values that the trainer passes with an update, and the tokens that the worker counts."""
     about = {"epochs": 1, "seed": 42, "dataloader_kwargs": {"shuffle": False}}
     tensors["assign_non_tensor"](data, **sizes, **about)
     sequences = [torch.zeros(1 + length, dtype=torch.int64) for length in model.lengths]
@@ -120,7 +120,7 @@ def _copies(answers: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _average_gradients(column: Tensor, on_ranks: list[Tensor]) -> None:
-    """Give a column the mean of the ranks' gradients, as FSDP averages them."""
+    """Set the gradient of a column to the mean over ranks, like FSDP."""
     gradients = [one.grad for one in on_ranks if one.grad is not None]
     if gradients:
         torch.autograd.backward([column], [torch.stack(gradients).sum(0) / len(on_ranks)])
@@ -150,7 +150,7 @@ _SIZES = tuple(f"{when}{size}_per_gpu" for when in ("", "infer_") for size in ("
 
 
 class _Options(SimpleNamespace):
-    """A section of the configuration, whose fields are read as attributes or with ``get``, by release."""
+    """A section of the configuration; releases read fields as attributes or with ``get``."""
 
     def get(self, name: str, default: object = None) -> Any:  # noqa: ANN401 - any option
         """The option, or ``default`` if it is not set."""
@@ -195,7 +195,7 @@ class SimulatedRank:
 
 
 class _OnRank(SimulatedRank):
-    """An engine without a model."""
+    """The forward step of an engine that runs on a simulated rank without a model."""
 
     model: EngineDouble
     ulysses_sequence_parallel_size = 1
@@ -212,7 +212,7 @@ def engine_class(kind: type) -> type:
 
 
 class _Idle:
-    """A double of the accelerator and psutil: reports no memory use and no computation."""
+    """A fake of the accelerator and psutil; it reports no memory use and no computation."""
 
     @staticmethod
     def virtual_memory() -> SimpleNamespace:

@@ -107,7 +107,7 @@ def split_tensors_by_tokens(cut: Callable[..., Any], back: Callable[..., Any], b
 
 
 def divides(inputs: Inputs) -> str:
-    """Require that the rows fill whole mini-batches."""
+    """The reason why the rows do not fill whole mini-batches; empty if they do."""
     rows = inputs.batch.rows
     return f"{rows} rows do not fill mini-batches of {MINI_BATCH}" if rows % MINI_BATCH else ""
 

@@ -69,12 +69,12 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def few_samples(inputs: Inputs) -> str:
-    """Require two or more samples of each prompt, but few enough to enumerate all draws."""
+    """The reason why a prompt has fewer than two samples, or too many to enumerate all draws; else empty."""
     return "" if 2 <= min(group_sizes(inputs)) <= MOST else f"a prompt has fewer than 2 samples or more than {MOST}"
 
 
 def one_prompt(inputs: Inputs) -> str:
-    """Require that all samples belong to one prompt."""
+    """The reason why the samples are not of a single prompt; empty if they are."""
     return "" if len(group_sizes(inputs)) == 1 else "the function is called for the samples of one prompt"
 
 
@@ -92,7 +92,7 @@ def _draws_in_turn(count: int, size: int) -> Iterator[tuple[int, ...]]:
 
 
 def enumerate_rows(count: int, size: int | tuple[int, int], replace: bool = True, **_about: object) -> Any:  # noqa: ANN401, FBT001, FBT002 - numpy's own parameters
-    """All draws of ``size[1]`` rows, in place of random draws; the next of all draws if ``size`` is a number."""
+    """All draws of ``size[1]`` rows, in place of random draws; the next draw if ``size`` is a number."""
     del replace
     if isinstance(size, int):  # releases that draw one sample at a time, as many as there are draws
         return np.array(next(_draws_in_turn(count, size)))

@@ -105,7 +105,7 @@ def shared_text(ids: Tensor, **_about: object) -> str:
 
 
 def statistics_of_sources(metrics: dict[str, Any], samples: int, prompts: int) -> dict[str, float]:
-    """The statistics by name, averaged over all prompts: over sources, weighted by their prompts."""
+    """The statistics by name, averaged over sources; the weight of a source is its number of prompts."""
     counts = {SOURCES[0]: 1, SOURCES[1]: prompts - 1}
     total: dict[str, float] = {}
     for source, count in counts.items():

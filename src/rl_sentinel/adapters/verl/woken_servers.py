@@ -29,13 +29,13 @@ _DOCS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The sampling of a batch, in releases whose servers are woken for it."""
+    """The sampling of a batch, in releases that wake the servers before sampling."""
     if target.has(PATH) and not target.fails(PATH) and ".wake_up()" in inspect.getsource(target.find(PATH)):
         yield from bindable(target, _boundary())
 
 
 class Server:
-    """A double of the servers: on wake-up it loads the weights of the current step."""
+    """A fake server; on wake-up, it loads the weights of the current step."""
 
     def __init__(self) -> None:
         """Start with the weights of no step."""
@@ -58,7 +58,7 @@ class _Called:
 
 
 class PromptBatch(dict[str, Any]):
-    """A double of a batch that one worker samples."""
+    """A fake batch that one worker samples."""
 
     meta_info: dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""The batch that verl's trainer before 0.8 passes to a worker, and doubles for the worker's accelerator."""
+"""The batch that verl's trainer before 0.8 passes to a worker, and fakes for the worker's accelerator."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -53,14 +53,14 @@ def equal_rows(batch: Batch) -> Batch:
 
 
 def rows_are_equal(inputs: Inputs) -> str:
-    """Require rows that train equally many tokens: a micro-batch is weighted by its number of rows, not of tokens."""
+    """The reason why rows do not all fill the width and train equally many tokens; empty if they do."""
     counts = inputs.batch.mask.sum(1)
     equal = bool((counts == counts[:1]).all()) and bool((inputs.batch.length == inputs.batch.width).all())
     return "" if equal else "rows train different numbers of tokens, and a micro-batch counts by its rows"
 
 
 def forward_sizes(*, dynamic: bool) -> dict[str, Codec]:
-    """Micro-batch sizes of a pass without gradients: an equal number of rows, or at most a number of tokens."""
+    """Micro-batch sizes of a pass without gradients: a number of rows or, if ``dynamic``, a maximum of tokens."""
     return {
         "use_dynamic_bsz": Constant(dynamic),
         "micro_batch_size": Constant(1) if dynamic else MICRO_BATCH,
@@ -82,7 +82,7 @@ def reads_response_mask(source: str) -> bool:
 
 
 def accelerator_doubles(target: Target, module: str, source: str) -> dict[str, Callable[..., Any]]:
-    """Doubles for the accelerator: its device, copies to it, and its memory statistics."""
+    """Fakes for the accelerator: its device, copies to it, and its memory statistics."""
     doubles: dict[str, Callable[..., Any]] = {}
     if "get_device_id()" in source:
         doubles[f"{module}.get_device_id"] = cpu_device

@@ -49,14 +49,14 @@ class Section(SimpleNamespace):
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The schedules of actor and critic, of each kind that the method knows."""
+    """Each schedule that the method of actor and critic supports."""
     for path, section in BUILDERS.items():
         if target.has(path):
             yield from try_bind(target, path, "batch", partial(_rates, target, path, section))
 
 
 def rates_of_worker(method: Callable[..., Any], kind: str, count: int, **settings: float) -> list[float]:
-    """The learning rates of ``count`` updates, from the part of the method that follows the building of the model."""
+    """The learning rates of ``count`` updates, from the part of the method after it builds the model."""
     numbers = {_NAMES[name]: value for name, value in settings.items()}
     about: dict[str, Any] = {"optimizer": "AdamW", "optimizer_impl": "torch.optim", "betas": (0.9, 0.999)}
     about |= {"weight_decay": 0.01, "override_optimizer_config": None, "num_cycles": 0.5}

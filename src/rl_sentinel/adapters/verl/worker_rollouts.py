@@ -142,7 +142,7 @@ def _columns(found: Any, sizes: list[int], lengths: list[int], width: int) -> di
 
 
 def _agreed(copies: list[Tensor], wrong: float) -> Tensor:
-    """The common value of all samples of a prompt, which the engine makes equal; ``wrong`` if they differ."""
+    """The common value of all samples of a prompt; ``wrong`` if the samples differ."""
     return copies[0] if all(one.equal(copies[0]) for one in copies) else torch.full_like(copies[0], wrong)
 
 
@@ -153,7 +153,7 @@ def options_sent(
     validate: bool,  # noqa: FBT001 - passed by name
     texts: tuple[str, ...],
 ) -> dict[str, float]:
-    """The numeric options that reach the engine, and for each option in ``texts``, whether its value does."""
+    """The numeric options that reach the engine, and whether each option in ``texts`` reaches the engine."""
     known = KnownResponses([[VOCABULARY]], [[0]], [[-1.0]], config.response_length)
     _generated(owner, engine, config, known, known.prompts, validate=validate)
     (sent, *_) = known.sent
