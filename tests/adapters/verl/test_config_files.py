@@ -3,7 +3,9 @@
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pytest
 import torch
@@ -67,8 +69,14 @@ def test_reading_is_not_traced() -> None:
 def test_a_file_is_read_once_and_each_section_is_its_own(loads: Loads, monkeypatch: pytest.MonkeyPatch) -> None:
     tree = {"verl/trainer/config/ppo_trainer.yaml": json.dumps(WHOLE)}
     target = loads(FRAMEWORK, files() | tree, {"omegaconf/__init__.py": OMEGACONF})
-    reads, read = [], config_files.merge_defaults
-    monkeypatch.setattr(config_files, "merge_defaults", lambda file: reads.append(file) or read(file))
+    reads: list[Path] = []
+    read = config_files.merge_defaults
+
+    def counted(file: Path) -> Any:
+        reads.append(file)
+        return read(file)
+
+    monkeypatch.setattr(config_files, "merge_defaults", counted)
     sections = [
         evaluate(
             target,

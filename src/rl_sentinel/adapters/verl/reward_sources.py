@@ -49,18 +49,15 @@ def source_at_scorer(
     labels["reward_model"] = _column({"ground_truth": "1"})
     token = torch.ones(1, 1, dtype=torch.int64)
     tensors = {"prompts": SPECIAL * token, "responses": token, "attention_mask": torch.cat([token, token], dim=1)}
-    sources = []
 
     def score(*, data_source: object, **_about: object) -> float:
-        sources.append(data_source)
-        return 0.0
+        return arrives(SOURCE, data_source)
 
-    async def run() -> None:
+    async def run() -> float:
         manager = kind(config, Tokens(), score)
-        await manager.run_single(batch(tensors, labels))
+        return float((await manager.run_single(batch(tensors, labels)))["reward_score"])
 
-    asyncio.run(run())
-    return dict.fromkeys(places, arrives(SOURCE, sources[-1]))
+    return dict.fromkeys(places, asyncio.run(run()))
 
 
 def _column(value: object) -> Any:  # noqa: ANN401 - an array of one object
