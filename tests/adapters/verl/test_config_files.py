@@ -97,3 +97,11 @@ def test_interpolations_are_resolved_after_fields_are_set(loads: Loads) -> None:
         codec = default_config(target, "", {name: Constant(x) for name, x in fields.items()}, resolved=True)
         config = evaluate(target, codec.put(Inputs(batch_of(torch.ones(1, 1, dtype=torch.bool)))), StepResults())
         assert (config["actor"]["rows"], config["critic"]["rows"]) == (actor, critic)
+
+
+def test_a_field_may_replace_a_section_that_has_an_interpolation(loads: Loads) -> None:
+    tree = {"verl/trainer/config/ppo_trainer.yaml": json.dumps({"rows": 2, "critic": {"rows": "${rows}"}})}
+    target = loads(FRAMEWORK, files() | tree, {"omegaconf/__init__.py": OMEGACONF})
+    codec = default_config(target, "", {"critic": Constant(None)}, resolved=True)
+    config = evaluate(target, codec.put(Inputs(batch_of(torch.ones(1, 1, dtype=torch.bool)))), StepResults())
+    assert config["critic"] is None
