@@ -60,8 +60,8 @@ def _damaged(change: dict[str, Any], **top: Any) -> str:
         ({"mask": [[1, 1], [1, 0]]}, "batch[mask] holds 1, expected true or false nested by the axes B T"),
         ({"mask": []}, "batch[mask] has shape [0], expected axes B T"),
         (
-            {"mask": [[True, True], [True, True]]},
-            "batch[mask] is True at row 1, token 1, expected True only before batch[length], which is 1 there",
+            {"mask": [[True, True], [True, True]], "length": [1, 2]},
+            "batch[mask] is True at row 0, token 1, expected True only before batch[length], which is 1 there",
         ),
         ({"length": [3, 1]}, "batch[length] holds 3, expected 0 to 2"),
         ({"prompt_length": [1, 10**9]}, "batch[prompt_length] holds 1000000000, expected 1 to 4096"),
