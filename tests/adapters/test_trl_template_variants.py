@@ -50,9 +50,7 @@ def _bound(loads: Loads, **choices: str) -> tuple[Target, dict[str, Boundary]]:
     libraries = overlay() | {
         "transformers/__init__.py": TRANSFORMERS,
         "transformers/utils/__init__.py": "",
-        "transformers/utils/chat_template_utils.py": RENDER.replace(
-            "chat_template, return_assistant_tokens_mask,", "chat_template,"
-        ).replace("jinja2.StrictUndefined", "jinja2.Undefined"),
+        "transformers/utils/chat_template_utils.py": RENDER.replace("jinja2.StrictUndefined", "jinja2.Undefined"),
     }
     del libraries["transformers.py"]
     target = loads(FRAMEWORK, {**files(), "trl/chat_template_utils.py": code}, libraries)

@@ -34,7 +34,7 @@ RENDER = """
 
     START, STOP = "\\x00", "\\x01"
 
-    def render_jinja_template(conversations, chat_template, return_assistant_tokens_mask, **words):
+    def render_jinja_template(conversations, chat_template, return_assistant_tokens_mask=False, **words):
         marked = chat_template.replace("{% generation %}", START).replace("{% endgeneration %}", STOP)
         text = jinja2.Environment(undefined=jinja2.StrictUndefined).from_string(marked).render(
             messages=conversations[0], **words

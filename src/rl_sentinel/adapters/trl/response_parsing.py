@@ -13,9 +13,8 @@ from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.dataset_preparation import a_few_rows, ids_of
-from rl_sentinel.adapters.trl.template_variants import rendered
+from rl_sentinel.adapters.trl.rendered_templates import MODULE, ORIGINAL, compile_templates, rendered
 from rl_sentinel.adapters.trl.tiny_trainer import make_character_tokenizer
-from rl_sentinel.adapters.trl.training_templates import MODULE, ORIGINAL
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
@@ -49,6 +48,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     known = sorted(n for n, value in vars(module).items() if n.endswith(ORIGINAL) and isinstance(value, str))
     names = [name.removesuffix(ORIGINAL) for name in known if name in inspect.getsource(target.find(ADDS))]
     if names:
+        compile_templates(target, names, (ORIGINAL,))
         yield from bindable(target, *(_parsed(names, kind) for kind in KINDS))
 
 

@@ -1,6 +1,5 @@
 """TRL's chat templates for training: a check that they render replies and tool calls like the original templates."""
 
-import importlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -15,10 +14,10 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.dataset_preparation import a_few_rows
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
+from rl_sentinel.adapters.trl.rendered_templates import MODULE, ORIGINAL, PATH, TRAINING, compile_templates, rendered
 from rl_sentinel.adapters.trl.templates import reply
 from rl_sentinel.adapters.trl.tiny_trainer import make_tokenizer
 from rl_sentinel.adapters.trl.token_differences import ROWS, count_differences
-from rl_sentinel.adapters.trl.training_templates import MODULE, ORIGINAL, PATH, TRAINING, in_parts
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
@@ -27,9 +26,6 @@ _SAYS = (
     "trl/chat_templates/README.md: training variants keep the format of the model, and are patched to mark replies, to "
     "keep thoughts, and to keep earlier messages unchanged when a message follows"
 )
-
-#: Special tokens that templates write.
-SPECIAL = {"bos_token": "<bos>", "eos_token": "<eos>"}
 
 #: Setting -> the last message of the conversation, for a text.
 MESSAGES: Mapping[str, Callable[[str], dict[str, Any]]] = {
@@ -47,6 +43,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     names = [name.removesuffix(TRAINING) for name in module if name.endswith(TRAINING) and "get_" not in name]
     paired = sorted(name for name in names if name + ORIGINAL in module)
     if paired:
+        compile_templates(target, paired, (ORIGINAL, TRAINING))
         yield from bindable(target, *(_variants(paired, message) for message in MESSAGES))
 
 
@@ -85,19 +82,6 @@ def _differences(original: str, variant: str, message: dict[str, Any]) -> float:
 
 def _words(text: str) -> list[str]:
     return re.findall(r"\w+|\W", text)
-
-
-def rendered(template: str, conversation: list[dict[str, Any]], **options: object) -> str | None:
-    """The rendered text of a conversation, with contents as text or as lists of parts; None if the template fails."""
-    render = importlib.import_module("transformers.utils.chat_template_utils").render_jinja_template
-    errors = (importlib.import_module("jinja2").TemplateError, TypeError)
-    for form in (conversation, in_parts(conversation)):
-        try:
-            texts, _ = render([form], chat_template=template, **SPECIAL, **options)
-        except errors:
-            continue
-        return str(texts[0])
-    return None
 
 
 def _variants(names: list[str], message: str) -> Boundary:

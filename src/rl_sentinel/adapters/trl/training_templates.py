@@ -13,18 +13,21 @@ from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.dataset_preparation import a_few_rows
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
+from rl_sentinel.adapters.trl.rendered_templates import (
+    MODULE,
+    ORIGINAL,
+    PATH,
+    SPECIAL,
+    TRAINING,
+    compile_templates,
+    in_parts,
+)
 from rl_sentinel.adapters.trl.templates import reply
 from rl_sentinel.adapters.trl.tiny_trainer import make_tokenizer
 from rl_sentinel.adapters.trl.token_differences import ROWS
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
-
-MODULE = "trl.chat_template_utils"
-PATH = f"{MODULE}.get_training_chat_template"
-
-#: Ends of the names of a template and of its training variant in the module.
-ORIGINAL, TRAINING = "_chat_template", "_training_chat_template"
 
 _SAYS = (
     "trl/chat_templates/README.md, training templates: generation markers around each assistant turn, for a loss on "
@@ -40,6 +43,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     names = [name.removesuffix(TRAINING) for name in module if name.endswith(TRAINING) and "get_" not in name]
     marked = [name for name in names if "generation %}" in str(module[name + TRAINING]) and name + ORIGINAL in module]
     if marked:
+        compile_templates(target, marked, (ORIGINAL, TRAINING))
         yield from bindable(target, _variants(sorted(marked)))
 
 
@@ -67,20 +71,16 @@ def _cut_off(template: str, words: int) -> float:
     return float(abs(len(alone) - len(followed))) if cut else 0.0
 
 
-def in_parts(conversation: list[dict[str, str]]) -> list[dict[str, Any]]:
-    """The conversation with each text as a list of one part, which the templates of models with images expect."""
-    return [{**message, "content": [{"type": "text", "text": message["content"]}]} for message in conversation]
-
-
 def _trained(template: str, conversation: list[dict[str, str]]) -> str:
     """The first part of a conversation that is marked as generated."""
     render = importlib.import_module("transformers.utils.chat_template_utils").render_jinja_template
     errors = importlib.import_module("jinja2").TemplateError
-    words = {"bos_token": "<bos>", "eos_token": "<eos>", "chat_template": template}
     try:
-        (text,), (parts,) = render([conversation], return_assistant_tokens_mask=True, **words)
+        (text,), (parts,) = render([conversation], chat_template=template, return_assistant_tokens_mask=True, **SPECIAL)
     except errors:
-        (text,), (parts,) = render([in_parts(conversation)], return_assistant_tokens_mask=True, **words)
+        (text,), (parts,) = render(
+            [in_parts(conversation)], chat_template=template, return_assistant_tokens_mask=True, **SPECIAL
+        )
     start, end = parts[0] if parts else (0, 0)
     return str(text[start:end])
 
