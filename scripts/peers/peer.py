@@ -13,7 +13,7 @@ class Peer:
 
     ``release`` is a source distribution that holds the tests, ``""`` where none does; ``revision`` is taken
     of a git folder. ``named`` finds test files, besides by the names in ``ours``: registries hand functions out
-    under names of their own. ``doubles`` are those of the framework and such as its tests need.
+    under names of their own. ``fakes`` are those of the framework and such as its tests need.
     """
 
     framework: Framework

@@ -12,9 +12,9 @@ from rl_sentinel.adapters.installation import Installation
 def test_what_is_not_said() -> None:
     one, other = (Framework(name=n, package=n, boundaries=lambda _: iter(())) for n in ("one", "other"))
     assert (one.light("1.0"), one.installation("1.0"), one.distribution, one.bare) == ("", Installation(), "", ())
-    assert not one.doubles
+    assert not one.fakes
     assert not one.environment
-    assert one.doubles is not other.doubles
+    assert one.fakes is not other.fakes
 
 
 def test_it_stays_as_it_was_said() -> None:

@@ -180,7 +180,7 @@ def test_light_package_that_lacks_its_own_need(loaded: Loaded) -> None:
         target.module("toy.m")
 
 
-def test_doubles_bare_packages_and_environment(loaded: Loaded) -> None:
+def test_fakes_bare_packages_and_environment(loaded: Loaded) -> None:
     def parallel() -> ModuleType:
         module = ModuleType("mega.core.parallel")
         vars(module)["world_size"] = lambda: 1
@@ -206,7 +206,7 @@ def test_doubles_bare_packages_and_environment(loaded: Loaded) -> None:
         """,
     }
     about: dict[str, Any] = {
-        "doubles": {"mega.core.parallel": parallel},
+        "fakes": {"mega.core.parallel": parallel},
         "bare": ("toy.engine",),
         "environment": {"TOY_FLAG": "on"},
     }
@@ -216,7 +216,7 @@ def test_doubles_bare_packages_and_environment(loaded: Loaded) -> None:
         toy.pad_vocabulary(1)
     with pytest.raises(ImportError, match="cannot import name 'nothing'"):
         from toy.engine import nothing  # type: ignore[import-not-found]  # noqa: F401, PLC0415 - a name that the package lacks
-    assert used["mega.core.parallel"] == "double"
+    assert used["mega.core.parallel"] == "fake"
 
 
 def test_a_former_package_is_loaded(tmp_path: Path, loaded: Loaded) -> None:
@@ -225,7 +225,7 @@ def test_a_former_package_is_loaded(tmp_path: Path, loaded: Loaded) -> None:
         vars(module)["Settings"] = dict
         return module
 
-    about: dict[str, Any] = {"package": "house", "former": ("toy",), "former_doubles": {"house.config": settings}}
+    about: dict[str, Any] = {"package": "house", "former": ("toy",), "former_fakes": {"house.config": settings}}
     target = loaded({"toy/m.py": "def f(): return 1\n"}, **about)
     assert target.package == "toy"
     assert target.call("house.m.f") == 1

@@ -292,7 +292,7 @@ def test_all_boundaries_answer(loads: Loads) -> None:
     assert len(boundaries) == 40
     refused = [("validate_cfg", "ValueError: temporal estimators do not work with steps")] * 2
     assert answering(boundaries, target) == refused
-    assert used["ray"] == "double"
+    assert used["ray"] == "fake"
 
 
 @pytest.mark.parametrize(("fixed", "found"), [(True, False), (False, True)])

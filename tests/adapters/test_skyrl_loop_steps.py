@@ -160,7 +160,7 @@ def test_found_where_broken_alone(
 
 
 def test_release_that_wakes_its_engines_itself(loads: Loads) -> None:
-    """What wakes them is a double."""
+    """What wakes them is a fake."""
     wakes = "InferenceWeightsManager(self.policy_model).update_condition(True); await self.evaluated()"
     managers = "class InferenceWeightsManager: __init__ = None\n\n    class RayPPOTrainer:"
     target, found = _bound(loads, BEFORE=wakes, **{"class RayPPOTrainer:": managers})

@@ -26,7 +26,7 @@ Loads = Callable[..., Target]
 def test_all_boundaries_answer(loads: Loads) -> None:
     target = loads(FRAMEWORK, files(fixed=True))
     assert answering(bound(FRAMEWORK, target), target) == []
-    assert used["megatron.core.mpu"] == "double"
+    assert used["megatron.core.mpu"] == "fake"
     assert used["sglang"] == "stand-in"
 
 

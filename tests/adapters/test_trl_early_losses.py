@@ -1,4 +1,4 @@
-"""The double of the model for TRL's losses that sample."""
+"""The fake of the model for TRL's losses that sample."""
 
 import torch
 

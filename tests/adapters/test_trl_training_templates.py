@@ -28,7 +28,7 @@ TEMPLATES = """
         return house_training_chat_template
 """
 
-#: A double of transformers' function that renders a template and finds what is generated.
+#: A fake of transformers' function that renders a template and finds what is generated.
 RENDER = """
     import jinja2
 

@@ -13,7 +13,7 @@ from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK
-from rl_sentinel.adapters.verl.reward_doubles import (
+from rl_sentinel.adapters.verl.reward_fakes import (
     SOURCE,
     SPECIAL,
     Text,

@@ -40,9 +40,9 @@ class _Wandb:
 def wandb(monkeypatch: pytest.MonkeyPatch) -> _Wandb:
     for name in ASKED_BY:
         monkeypatch.delenv(name, raising=False)
-    double = _Wandb()
-    monkeypatch.setitem(sys.modules, "wandb", double)
-    return double
+    fake = _Wandb()
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    return fake
 
 
 def _write(folder: Path) -> None:

@@ -174,7 +174,7 @@ def test_a_faulty_library_is_audited(tmp_path: Path) -> None:
 
 
 def test_polgrad_has_what_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its check, here a double of it, is called with losses of ours, which it can call and differentiate."""
+    """Its check, here a fake of it, is called with losses of ours, which it can call and differentiate."""
     seen = []
 
     def assert_conforms(fn: Callable[..., Tensor], config: object) -> None:
@@ -191,7 +191,7 @@ def test_polgrad_has_what_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
 
         __getattr__ = __getitem__
 
-    double = SimpleNamespace(
+    fake = SimpleNamespace(
         RatioKind=Names(),
         SurrogateKind=Names(),
         ClipConfig=lambda *clip: clip,
@@ -199,7 +199,7 @@ def test_polgrad_has_what_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
         Aggregation=Names(),
         assert_conforms=assert_conforms,
     )
-    monkeypatch.setattr(peer, "_peer", lambda _name: double)
+    monkeypatch.setattr(peer, "_peer", lambda _name: fake)
     for one in peer.comparisons():
         if one.name.startswith("loss."):
             one.run()

@@ -24,8 +24,8 @@ class Framework:
         light: a function from a version (``""`` for a checkout) to the pinned requirements at run time.
         installation: a function from a version to the installation that a stand-alone script needs.
         earlier: dotted path of a module or class -> its path in releases before it was moved and renamed.
-        doubles: dotted module name -> factory of its replacement.
-        former_doubles: more replacements, for modules that exist only under the current package name.
+        fakes: dotted module name -> factory of its replacement.
+        former_fakes: more replacements, for modules that exist only under the current package name.
         bare: packages of the target whose ``__init__`` is not run, because it starts an engine.
         environment: environment variables of the worker.
     """
@@ -39,8 +39,8 @@ class Framework:
     light: Callable[[str], str] = lambda _version: ""
     installation: Callable[[str], Installation] = lambda _version: Installation()
     earlier: Mapping[str, str] = field(default_factory=dict)
-    doubles: Mapping[str, Callable[[], ModuleType]] = field(default_factory=dict)
-    former_doubles: Mapping[str, Callable[[], ModuleType]] = field(default_factory=dict)
+    fakes: Mapping[str, Callable[[], ModuleType]] = field(default_factory=dict)
+    former_fakes: Mapping[str, Callable[[], ModuleType]] = field(default_factory=dict)
     bare: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
 

@@ -27,7 +27,7 @@ _REAL = frozenset({"torch", "numpy"}) | sys.stdlib_module_names
 #: Exception handlers around an import that make it optional.
 _CATCHES = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
 
-#: Top-level package (or dotted path of a double) -> where this process got it: "light", "double" or "stand-in".
+#: Top-level package (or dotted path of a fake) -> where this process got it: "light", "fake" or "stand-in".
 used: dict[str, str] = {}
 
 
@@ -49,32 +49,32 @@ def load(framework: Framework, root: Path, version: str, overlay: Sequence[Path]
     importlib.invalidate_caches()
     os.environ.update(framework.environment)
     sys.meta_path.insert(0, _Bare(root, frozenset(framework.bare)))
-    doubles = framework.doubles if package == framework.package else {**framework.doubles, **framework.former_doubles}
-    for name, factory in doubles.items():
+    fakes = framework.fakes if package == framework.package else {**framework.fakes, **framework.former_fakes}
+    for name, factory in fakes.items():
         _install(name, factory(), root)
     builtins.__import__ = _Importer(package, root, folders)
     return Target(root=root, version=version, package=package, earlier=framework.earlier)
 
 
-def _install(name: str, double: ModuleType, root: Path) -> None:
+def _install(name: str, fake: ModuleType, root: Path) -> None:
     """Register a replacement in ``sys.modules``; attributes and submodules that it lacks become stand-ins."""
 
     def missing_attribute(attribute: str) -> object:
         if attribute.startswith("__"):
             raise AttributeError(attribute)
-        return vars(double).setdefault(attribute, StandIn(f"{name}.{attribute}", (root,)))
+        return vars(fake).setdefault(attribute, StandIn(f"{name}.{attribute}", (root,)))
 
-    vars(double).setdefault("__getattr__", missing_attribute)
-    vars(double)["__spec__"] = ModuleSpec(name, None)
-    sys.modules[name] = double
-    used[name] = "double"
+    vars(fake).setdefault("__getattr__", missing_attribute)
+    vars(fake)["__spec__"] = ModuleSpec(name, None)
+    sys.modules[name] = fake
+    used[name] = "fake"
     parent, _, leaf = name.rpartition(".")
     if parent:
         if parent not in sys.modules:
             package = ModuleType(parent)
             package.__path__ = []
             _install(parent, package, root)
-        setattr(sys.modules[parent], leaf, double)
+        setattr(sys.modules[parent], leaf, fake)
 
 
 class _Bare(MetaPathFinder, Loader):
@@ -131,7 +131,7 @@ class _Importer:
             module = self.real(name, globals, locals, fromlist or (), level)
         except ModuleNotFoundError as error:
             top = name.partition(".")[0]
-            absent = error.name == top or (used.get(top) == "double" and f"{error.name}.".startswith(f"{top}."))
+            absent = error.name == top or (used.get(top) == "fake" and f"{error.name}.".startswith(f"{top}."))
             if level or not absent or not self._replaces(top, sys._getframe(1)):  # noqa: SLF001
                 raise
             if top in sys.modules and not fromlist:

@@ -69,7 +69,7 @@ class Step:
     of the rows. ``inside`` maps names to functions of the target that the step calls; the arguments and the result of
     their last call are kept. ``optional`` arguments are left out if a release has no such parameter. A ``remembered``
     step returns a copy of its first result when it is called with equal arguments again. ``explain`` receives an
-    exception of the call and the arguments by name, and returns the exception to raise. ``doubles`` maps dotted paths
+    exception of the call and the arguments by name, and returns the exception to raise. ``fakes`` maps dotted paths
     of the target to functions of this package that replace them while the step runs, for example where the original
     needs a GPU. ``produced_by`` cites, for an argument that could have several forms, the line of the framework's
     trainer that produces it.
@@ -83,7 +83,7 @@ class Step:
     produced_by: Mapping[str, str] = field(default_factory=dict)
     optional: frozenset[str] = frozenset()
     remembered: bool = False
-    doubles: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    fakes: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     explain: Callable[[Exception, Mapping[str, Any]], Exception] | None = None
 
     @property

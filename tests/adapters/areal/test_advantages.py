@@ -1,4 +1,4 @@
-"""What AReaL's actor is passed and where its results are read, on a double that returns its arguments."""
+"""What AReaL's actor is passed and where its results are read, on a fake that returns its arguments."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What AReaL's rejection is passed and where its results are read, on a double of it."""
+"""What AReaL's rejection is passed and where its results are read, on a fake of it."""
 
 from collections.abc import Callable
 

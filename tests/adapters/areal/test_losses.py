@@ -1,4 +1,4 @@
-"""What AReaL's losses are passed, on doubles that return their arguments."""
+"""What AReaL's losses are passed, on fakes that return their arguments."""
 
 from collections.abc import Callable
 

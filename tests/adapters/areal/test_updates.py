@@ -64,7 +64,7 @@ SHARING = """
             return tuple(self.whole(x, part) for x in gather_logprobs_entropy(logits, labels))
 
     def gather_logprobs_entropy(logits, labels):
-        raise RuntimeError("the double has no logits")
+        raise RuntimeError("the fake has no logits")
 """
 
 TRACKER = """

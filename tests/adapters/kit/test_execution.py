@@ -162,7 +162,7 @@ def _nothing(x: torch.Tensor) -> torch.Tensor:
     return x * 0
 
 
-def test_a_double_stands_for_a_function_while_the_step_runs(loads: Loads) -> None:
+def test_a_fake_stands_for_a_function_while_the_step_runs(loads: Loads) -> None:
     """The function is back afterwards."""
     target = loads(NOTHING, FILES)
     original = target.find("made.code.inner")
@@ -171,7 +171,7 @@ def test_a_double_stands_for_a_function_while_the_step_runs(loads: Loads) -> Non
         name="out",
         arguments={"x": Column("reward")},
         inside={"seen": "made.code.inner"},
-        doubles={"made.code.inner": _nothing},
+        fakes={"made.code.inner": _nothing},
     )
     boundary = _boundary(step, value=Output("B", at=Use("seen").attribute("result")))
     assert _run(target, boundary)["value"].tolist() == [0, 0, 0]

@@ -1,4 +1,4 @@
-"""Doubles of flash-attention's functions for padding."""
+"""Fakes of flash-attention's functions for padding."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""The double of Megatron's schedule, with numbers worked out by hand."""
+"""The fake of Megatron's schedule, with numbers worked out by hand."""
 
 from types import SimpleNamespace
 

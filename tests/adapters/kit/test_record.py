@@ -1,4 +1,4 @@
-"""The double of a model class keeps its fields, fills defaults, and refuses a field that is missing."""
+"""The fake of a model class keeps its fields, fills defaults, and refuses a field that is missing."""
 
 import pytest
 

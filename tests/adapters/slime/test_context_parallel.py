@@ -14,7 +14,7 @@ from rl_sentinel.adapters.kit.execution import execute, inputs_of
 from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
 from rl_sentinel.adapters.slime import FRAMEWORK
 from rl_sentinel.adapters.slime.context_parallel import chunks_are_full
-from rl_sentinel.adapters.slime.context_rank_doubles import context_of, merge_shares, share, spans
+from rl_sentinel.adapters.slime.context_rank_fakes import context_of, merge_shares, share, spans
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, batch_of
 from rl_sentinel.core.case import Case, with_layout

@@ -1,4 +1,4 @@
-"""What the doubles of verl's queue use of tensordict, in a few lines."""
+"""What the fakes of verl's queue use of tensordict, in a few lines."""
 
 TENSORDICT = """
     import torch

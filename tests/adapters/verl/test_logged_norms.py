@@ -50,7 +50,7 @@ CRITIC = {
 }
 
 
-#: A method of the actor that its double replaces.
+#: A method of the actor that its fake replaces.
 FORWARD = """
         def _forward_micro_batch(self, micro_batch):
             raise RuntimeError("a model is asked for")

@@ -14,7 +14,7 @@ from adapters.verl.test_validation import METRICS
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, queue_metrics
-from rl_sentinel.adapters.verl.queue_doubles import takes_ages
+from rl_sentinel.adapters.verl.queue_fakes import takes_ages
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
 

@@ -12,7 +12,7 @@ from adapters.verl.tensordict_specimen import TENSORDICT
 from adapters.verl_specimen import OUTPUTS, files
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, queue_trainer
-from rl_sentinel.adapters.verl.queue_doubles import Queue, cut, padded
+from rl_sentinel.adapters.verl.queue_fakes import Queue, cut, padded
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.better_response_ranked_below import LAW as RNK001

@@ -35,11 +35,11 @@ def _closure(number: float) -> Callable[[], float]:
 
 
 def _local_class(number: float) -> type:
-    class Double:
+    class Fake:
         value = number
 
-    Double.__module__ = "rl_sentinel.adapters.house"
-    return Double
+    Fake.__module__ = "rl_sentinel.adapters.house"
+    return Fake
 
 
 class _Plain:

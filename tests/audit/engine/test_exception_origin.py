@@ -32,7 +32,7 @@ def _package_is_missing() -> None:
     import no_such_package  # type: ignore[import-not-found]  # noqa: F401, PLC0415 - that it is absent is the case
 
 
-def _double_of_ours_raises() -> None:
+def _fake_of_ours_raises() -> None:
     batch_of(None)  # type: ignore[arg-type]  # what a function of this package cannot take
 
 
@@ -58,7 +58,7 @@ def test_on_purpose(function: Callable[[], None]) -> None:
     assert _origin(function, HERE) == Origin(on_purpose=True)
 
 
-@pytest.mark.parametrize("function", [_package_is_missing, _double_of_ours_raises, _refusal_of_a_library])
+@pytest.mark.parametrize("function", [_package_is_missing, _fake_of_ours_raises, _refusal_of_a_library])
 def test_not_of_the_target(function: Callable[[], None]) -> None:
     assert _origin(function, HERE) == Origin()
 

@@ -274,12 +274,10 @@ def _accelerated() -> float:
 
 
 @pytest.mark.slow
-def test_doubles_are_put_in_place_by_the_script(trees: Mapping[bool, Path]) -> None:
+def test_fakes_are_put_in_place_by_the_script(trees: Mapping[bool, Path]) -> None:
     """A script runs on the machine that the finding was made on, without the accelerator."""
     passed = {"rewards": Column("reward"), "mask": Column("mask", dtype=torch.int64)}
-    step = Step(
-        call="house.rules.scaled", name="result", arguments=passed, doubles={"house.rules.factor": _accelerated}
-    )
+    step = Step(call="house.rules.scaled", name="result", arguments=passed, fakes={"house.rules.factor": _accelerated})
     boundary = Boundary(path="house.rules.scaled", stage="advantage", steps=(step,), outputs=ADVANTAGE)
     lines = _lines(MSK001, boundary, Target(trees[False]))
     assert "    rules.factor = _accelerated" in lines

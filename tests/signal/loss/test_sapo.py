@@ -42,7 +42,7 @@ def test_a_temperature_of_zero_is_refused(name: str) -> None:
 
 
 def test_in_double_precision() -> None:
-    """4 / 1.05 sigmoid(1.05 (e^0.5 - 1)), to the last digits of a double."""
+    """4 / 1.05 sigmoid(1.05 (e^0.5 - 1)), to the last digits of a fake."""
     one = torch.zeros(1, 1, dtype=torch.float64)
     given: dict[str, Any] = {"mask": one == 0, "temperature": 1.0, "negative_temperature": 1.05}
     found = loss(one + 0.5, one, one - 1, aggregation=Aggregation("token-mean", 1.0), **given)

@@ -115,5 +115,5 @@ FRAMEWORK = Framework(
     boundaries=_boundaries,
     light=lambda _version: LIGHT,
     installation=_installation,
-    doubles={"megatron.core.parallel_state": _parallel_state},
+    fakes={"megatron.core.parallel_state": _parallel_state},
 )

@@ -114,7 +114,7 @@ def state_after_restart(manager: Any, rows: int) -> dict[str, Tensor]:  # noqa: 
     weight = torch.arange(1.0, rows + 1)
     moments = {name: weight + 10 * number for number, name in enumerate(MOMENTS, 1)}
     files, tracker = Files(), SimpleNamespace(get_states=lambda: {"default": 0}, set_states=lambda _states: None)
-    doubles: dict[str, Any] = {
+    fakes: dict[str, Any] = {
         "mpu": SimpleNamespace(
             **parallel_state_of_one_process(), set_virtual_pipeline_model_parallel_rank=lambda _rank: None
         ),
@@ -130,8 +130,8 @@ def state_after_restart(manager: Any, rows: int) -> dict[str, Tensor]:  # noqa: 
             set_rng_state=torch.set_rng_state,
         ),
     }
-    # The folder exists; the doubles do not write into it.
-    with replaced_globals(manager.load_checkpoint.__globals__, **doubles):
+    # The folder exists; the fakes do not write into it.
+    with replaced_globals(manager.load_checkpoint.__globals__, **fakes):
         manager([Model(weight)], Optimizer(weight, moments), None).save_checkpoint(os.curdir)
         model, optimizer = Model(torch.zeros(rows)), Optimizer(torch.zeros(rows), {})
         manager([model], optimizer, None).load_checkpoint(os.curdir)

@@ -248,7 +248,7 @@ def _conversation(target: Target, kind: str, settings: Mapping[str, Settings], *
             "calls": Constant(calls),
         },
         produced_by={"rows": f"{_PRODUCER}; arguments of a tool call are a JSON text, as in OpenAI's API"},
-        doubles={TEMPLATE: apply_template} if target.has(TEMPLATE) else {},
+        fakes={TEMPLATE: apply_template} if target.has(TEMPLATE) else {},
     )
     return Boundary(
         path=PROMPT if calls else " -> ".join([*([PROMPT] if continues else []), f"{kind}.to_tensor_dict"]),

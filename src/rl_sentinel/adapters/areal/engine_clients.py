@@ -48,10 +48,10 @@ def server_reply(tokens: list[int], logprobs: list[float], reason: str, *, sglan
     return {"choices": [{"finish_reason": reason, "logprobs": {"tokens": words, "token_logprobs": logprobs}}]}
 
 
-def send(  # noqa: PLR0913 - the client of the target, and its doubles
+def send(  # noqa: PLR0913 - the client of the target, and its fakes
     method: Callable[..., Any],
     request: Any,  # noqa: ANN401 - AReaL's class
-    backend: Any,  # noqa: ANN401 - a backend of AReaL, or a double of one
+    backend: Any,  # noqa: ANN401 - a backend of AReaL, or a fake of one
     respond: Callable[..., Any],
     version: Callable[[], int],
     *,
@@ -80,8 +80,8 @@ def send(  # noqa: PLR0913 - the client of the target, and its doubles
     context = SimpleNamespace(get_aiohttp_session=_no_session, get=lambda: SimpleNamespace(is_eval=False))
     session = SimpleNamespace(close=_no_session)
     http = SimpleNamespace(ClientSession=lambda **_options: session, ClientTimeout=SimpleNamespace)
-    doubles = {"aiohttp": http, "get_default_connector": lambda: None, "workflow_context": context}
-    with replaced_globals(method.__globals__, arequest_with_retry=respond, **doubles):
+    fakes = {"aiohttp": http, "get_default_connector": lambda: None, "workflow_context": context}
+    with replaced_globals(method.__globals__, arequest_with_retry=respond, **fakes):
         return asyncio.run(method(engine, request))
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.areal.arguments import ACTOR, CONFIG, ROLLOUT, SPLIT, padded_to_longest
-from rl_sentinel.adapters.areal.doubles import fsdp_engine, own_part, sharing_sequences
+from rl_sentinel.adapters.areal.fakes import fsdp_engine, own_part, sharing_sequences
 from rl_sentinel.adapters.areal.updates import CRITIC, CRITIC_CONFIG, ENGINE, choose_platform
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
@@ -73,7 +73,7 @@ def engine_with_outputs(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL
         padding = (ids == 0).unsqueeze(-1)  # padding has token 0 and row 0, but row 0 belongs to another position
         return SimpleNamespace(logits=torch.where(matches | padding, kind.outputs[rows], 0.0).unsqueeze(0))
 
-    del kind._compute_logprobs_entropy  # noqa: SLF001 - the double for a model without logits
+    del kind._compute_logprobs_entropy  # noqa: SLF001 - the fake for a model without logits
     kind.model = staticmethod(model)
     kind.eval = kind.train
     kind.data_parallel_group = None

@@ -81,14 +81,14 @@ def engine_rates(
         "dtype": torch.float32,
         "enable_fp8": False,
     }
-    doubles: dict[str, Any] = {
+    fakes: dict[str, Any] = {
         "get_megatron_optimizer": lambda *_options, **_more: optimizer,
         "MCoreOptimizerConfig": SimpleNamespace,
         "OptimizerParamScheduler": MegatronSchedule,
         "MegatronCheckpointManager": lambda **_options: None,
     }
     engine = bare_instance(owner, **attributes)
-    with replaced_globals(build.__globals__, **doubles):
+    with replaced_globals(build.__globals__, **fakes):
         build(engine, run)
     advance = next(getattr(owner, name) for name in ADVANCES if hasattr(owner, name))
     return rates_of(engine.optimizer, lambda: advance(engine), count)

@@ -73,7 +73,7 @@ def saved_and_read(save: Callable[..., Any], owner: type, rows: int) -> dict[str
         "cpu_group": None,
         "_cast_to_compute_dtype": lambda _engine, tensor: tensor,
     }
-    engine = bare_instance(type("EngineDouble", (owner,), attributes))  # some of them are properties of the class
+    engine = bare_instance(type("EngineFake", (owner,), attributes))  # some of them are properties of the class
     with (
         TemporaryDirectory() as folder,
         patch.dict(sys.modules, {"safetensors": package, "safetensors.torch": files}),

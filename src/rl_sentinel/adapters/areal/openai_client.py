@@ -176,8 +176,8 @@ def call(
     client = bare_instance(owner, **options)
     package = ModuleType("openai")
     vars(package)["Omit"] = _Omit
-    doubles = {**_MODELS, **_TYPES, "apply_chat_template": apply_template}
-    with patch.dict(sys.modules, {"openai": package}), replaced_globals(create.__globals__, **doubles):
+    fakes = {**_MODELS, **_TYPES, "apply_chat_template": apply_template}
+    with patch.dict(sys.modules, {"openai": package}), replaced_globals(create.__globals__, **fakes):
         asyncio.run(create(client, **arguments))
     interaction = next(iter(cached.values()))
     interaction.reward = 0.0  # as the agent sets it, client.set_reward

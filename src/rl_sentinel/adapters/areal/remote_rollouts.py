@@ -25,7 +25,7 @@ CONTROLLERS = (
     "areal.controller.rollout_controller.RolloutController",
 )
 
-#: Seconds after which the controller gives up a task; the doubles answer at once.
+#: Seconds after which the controller gives up a task; the fakes answer at once.
 _TIMEOUT = 60.0
 
 _DOCS = claims(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.areal.arguments import MICRO_BATCH_SPEC
-from rl_sentinel.adapters.areal.doubles import fsdp_engine, update
+from rl_sentinel.adapters.areal.fakes import fsdp_engine, update
 from rl_sentinel.adapters.areal.updates import ENGINE, LM_CONFIG, choose_platform
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column

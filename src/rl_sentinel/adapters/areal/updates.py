@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from rl_sentinel.adapters.areal.arguments import ACTOR, CONFIG, ROLLOUT, SPLIT, padded_to_longest
-from rl_sentinel.adapters.areal.doubles import (
+from rl_sentinel.adapters.areal.fakes import (
     ENTROPY,
     LABELS,
     LOGPROBS,
@@ -19,7 +19,7 @@ from rl_sentinel.adapters.areal.doubles import (
     shared_engine,
     update,
 )
-from rl_sentinel.adapters.areal.megatron_double import megatron_engine
+from rl_sentinel.adapters.areal.megatron_fake import megatron_engine
 from rl_sentinel.adapters.areal.update_families import (
     ACTOR_FAMILIES,
     CRITIC_FAMILY,
@@ -217,7 +217,7 @@ def _boundary(  # noqa: PLR0913 - the parts in which the updates differ
     if stage == "value-loss":
         parts["is_critic"] = Constant(value=True)
     configuration = Object(config, parts, shared=True)
-    double = Object(engine.make, {"owner": Constant(Function(engine.path)), "config": configuration})
+    fake = Object(engine.make, {"owner": Constant(Function(engine.path)), "config": configuration})
     takes_config = {} if supervised else {"config": configuration}
     table: dict[str, Codec] = {
         "input_ids": numbers_of_tokens(FullSequence()),
@@ -231,7 +231,7 @@ def _boundary(  # noqa: PLR0913 - the parts in which the updates differ
         name="updated",
         arguments={
             "method": Constant(Function(method)),
-            "trainer": Object(trainer, {**takes_config, "engine": double}, shared=True),
+            "trainer": Object(trainer, {**takes_config, "engine": fake}, shared=True),
             "data": Table(table),
             "log": Constant(tuple(n.removesuffix("/avg").rpartition("/")[2] for n in logged)),
             "ranks": Constant(engine.ranks),

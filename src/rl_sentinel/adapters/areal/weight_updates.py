@@ -97,13 +97,13 @@ def updated(method: Callable[..., Any], owner: type, rows: list[dict[str, Any]])
             _update_bucket_weights_from_distributed_async=send,
             _wait_pending_weight_update_bucket=lambda _bucket: None,
         )
-        doubles: dict[str, Any] = {
+        fakes: dict[str, Any] = {
             "dist": SimpleNamespace(get_rank=lambda *_a: 0, barrier=lambda *_a, **_k: None),
             "current_platform": SimpleNamespace(device_type="cpu", synchronize=lambda: None),
             "get_named_parameters": lambda *_model: iter(weights),
         }
         update = inspect.unwrap(method)
-        with replaced_globals(update.__globals__, **doubles):
+        with replaced_globals(update.__globals__, **fakes):
             update(engine, SimpleNamespace(weight_chunked_mem_mb=1, version=0))
         answers.append(engines.finished())
     return columns(answers)

@@ -75,13 +75,13 @@ def run_episodes(  # noqa: PLR0913 - classes of the target, and their arguments
     the version of the batch.
     """
     quiet = SimpleNamespace(get=lambda *_a: SimpleNamespace(scalar=lambda **_k: None))
-    doubles = {
+    fakes = {
         "AsyncRewardWrapper": call_at_once,
         "apply_chat_template": lambda tokenizer, *a, **k: tokenizer.apply_chat_template(*a, **k),
         "stats_tracker": quiet,
     }
     columns: dict[str, list[Any]] = {"tokens": [], "masks": [], "logprobs": [], "versions": [], "rewards": []}
-    with replaced_globals(vars(inspect.getmodule(make)), **doubles):
+    with replaced_globals(vars(inspect.getmodule(make)), **fakes):
         for row in rows:
             episode = Episode(response, row, _turns_of(row, end), turn_discount)
             options = {"max_turns": len(episode.turns), "turn_discount": turn_discount, "enable_thinking": False}

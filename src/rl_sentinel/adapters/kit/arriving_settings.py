@@ -48,7 +48,7 @@ def bind_arriving(  # noqa: PLR0913 - the parts of one description
     settings: Mapping[str, Settings],
     cite: str,
     reach: str,
-    doubles: Mapping[str, Callable[..., Any]] = MappingProxyType({}),
+    fakes: Mapping[str, Callable[..., Any]] = MappingProxyType({}),
 ) -> Boundary:
     """The boundary of a call that returns, for each place, the value of the setting that arrives there.
 
@@ -60,13 +60,13 @@ def bind_arriving(  # noqa: PLR0913 - the parts of one description
         settings: the settings, by name.
         cite: the documentation of the settings.
         reach: how a user sets the settings.
-        doubles: dotted path -> the function that replaces the function at this path during the call.
+        fakes: dotted path -> the function that replaces the function at this path during the call.
     """
     passed = {**arguments, "options": AllSettings(), "places": Constant(dict(places))}
     return Boundary(
         path=path,
         stage="config",
-        steps=(Step(call=call, name="arrived", arguments=passed, doubles=doubles, remembered=True),),
+        steps=(Step(call=call, name="arrived", arguments=passed, fakes=fakes, remembered=True),),
         outputs=arriving_outputs(Use("arrived"), places),
         settings=settings,
         claims=claims(cite),

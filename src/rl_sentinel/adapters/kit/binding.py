@@ -61,9 +61,9 @@ def _locate_route(target: Target, path: str) -> str:
 def _locate_step(target: Target, step: Step) -> Step:
     call = target.locate(step.call) if isinstance(step.call, str) and step.call.count(".") > 1 else step.call
     inside = {name: target.locate(path) for name, path in step.inside.items()}
-    doubles = {target.locate(path): double for path, double in step.doubles.items()}
-    same = (call, inside, doubles) == (step.call, step.inside, step.doubles)
-    return step if same else replace(step, call=call, inside=inside, doubles=doubles)
+    fakes = {target.locate(path): fake for path, fake in step.fakes.items()}
+    same = (call, inside, fakes) == (step.call, step.inside, step.fakes)
+    return step if same else replace(step, call=call, inside=inside, fakes=fakes)
 
 
 def _match_parameters(target: Target, step: Step) -> Step:

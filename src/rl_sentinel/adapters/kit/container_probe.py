@@ -213,7 +213,7 @@ def _made(value: Any) -> Any:  # noqa: ANN401 - any argument
         return value
 
 
-def _recorder(keys: Keys, codec_of_key: Callable[[str], Codec | None], batch: Batch) -> Any:  # noqa: ANN401 - a double
+def _recorder(keys: Keys, codec_of_key: Callable[[str], Codec | None], batch: Batch) -> Any:  # noqa: ANN401 - a fake
     """A recorder that adds the names that are read from it to ``keys``, or a list with one recorder per response."""
     inputs = Inputs(batch)
 

@@ -174,7 +174,7 @@ def _run(target: Target, encoded: EncodedCall, run: Execution, before: BeforeCal
     if step.inside:
         recording = _record_inner_calls(target, step.inside)
     try:
-        with _install_doubles(target, step.doubles), recording as inner:
+        with _install_fakes(target, step.fakes), recording as inner:
             result = call_function(target, call.function, args, kwargs, results)
     except BaseException as error:
         explained = _explain(step, error, passed)
@@ -191,8 +191,8 @@ def _run(target: Target, encoded: EncodedCall, run: Execution, before: BeforeCal
 
 
 @contextmanager
-def _install_doubles(target: Target, doubles: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
-    undo = [target.replace(path, partial(_return_double, double)) for path, double in doubles.items()]
+def _install_fakes(target: Target, fakes: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
+    undo = [target.replace(path, partial(_return_fake, fake)) for path, fake in fakes.items()]
     try:
         yield
     finally:
@@ -200,8 +200,8 @@ def _install_doubles(target: Target, doubles: Mapping[str, Callable[..., Any]]) 
             restore()
 
 
-def _return_double(double: Callable[..., Any], _replaced: Callable[..., Any]) -> Callable[..., Any]:
-    return double
+def _return_fake(fake: Callable[..., Any], _replaced: Callable[..., Any]) -> Callable[..., Any]:
+    return fake
 
 
 @dataclass(slots=True)

@@ -87,7 +87,7 @@ def bind_backward(  # noqa: PLR0913 - the parts of one description
     produced_by: str,
     setting: str,
     arguments: Mapping[str, Codec] | None = None,
-    doubles: Mapping[str, Callable[..., Any]] | None = None,
+    fakes: Mapping[str, Callable[..., Any]] | None = None,
 ) -> Boundary:
     """The boundary of the custom backward pass of a function of logits."""
     step = Step(
@@ -99,7 +99,7 @@ def bind_backward(  # noqa: PLR0913 - the parts of one description
             "2": Column("token"),
             **(arguments or {}),
         },
-        doubles=doubles or {},
+        fakes=fakes or {},
         produced_by={"1": produced_by},
     )
     return Boundary(
@@ -124,7 +124,7 @@ def bind_logits(  # noqa: PLR0913 - the parts of one description
     arguments: Mapping[str, Codec] | None = None,
     call: Callable[..., Any] | None = None,
     sequences: bool = False,
-    doubles: Mapping[str, Callable[..., Any]] | None = None,
+    fakes: Mapping[str, Callable[..., Any]] | None = None,
     gradient: bool = True,
 ) -> Boundary:
     """The boundary of a function of logits (and tokens, for log-probs); ``call`` may adapt the arguments."""
@@ -138,7 +138,7 @@ def bind_logits(  # noqa: PLR0913 - the parts of one description
         name="made",
         arguments={**positional, **(arguments or {})},
         optional=frozenset(arguments or {}),
-        doubles=doubles or {},
+        fakes=fakes or {},
         produced_by={"1" if call else "0": produced_by},
     )
     definition = claims(cite, output_algorithms={quantity: FORMULAS[quantity]})

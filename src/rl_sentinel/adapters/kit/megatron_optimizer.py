@@ -48,8 +48,8 @@ def settings_at_megatron(
         section[name] = [options[beta] for beta in _BETAS] if field in _BETAS else options[field]
     others = list(inspect.signature(convert).parameters.values())[1:]
     more: list[dict[str, Any]] = [{} for parameter in others if parameter.default is parameter.empty]  # overrides: none
-    doubles: dict[str, Any] = {"OptimizerConfig": SimpleNamespace, "print_rank_0": lambda *_text: None}
-    with replaced_globals(convert.__globals__, **doubles):
+    fakes: dict[str, Any] = {"OptimizerConfig": SimpleNamespace, "print_rank_0": lambda *_text: None}
+    with replaced_globals(convert.__globals__, **fakes):
         made = {**DEFAULTS, **vars(convert(section, *more))}
     return {place: arrives(options[field], made.get(field)) for place, field in places.items()}
 

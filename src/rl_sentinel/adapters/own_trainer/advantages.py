@@ -59,14 +59,14 @@ def advantages(composed: Composition) -> Boundary:
         advantage[torch.tensor(rows), : ready.advantage.shape[1]] = ready.advantage
         return {"advantage": advantage}
 
-    doubles = {
+    fakes = {
         f"{TRAIN}.update.training_batch.response_logprobs": _column("logprob"),
         f"{TRAIN}.update.training_batch.squared_probabilities": _column("pi_squared"),
     }
     return Boundary(
         path=BUILD_BATCH,
         stage="advantage",
-        steps=(replace(batch_step(compute, reads), doubles=doubles, explain=as_raised),),
+        steps=(replace(batch_step(compute, reads), fakes=fakes, explain=as_raised),),
         outputs=by_name({"advantage": Output("B T", "reward", "advantage")}),
         settings={SETTING: numbers or {"estimator": composed.recipe.estimator.name}},
         claims=claims_of("estimator", composed, _advantage_claims(composed, reads, numbers)),
@@ -132,7 +132,7 @@ def _advantage_claims(composed: Composition, reads: frozenset[str], numbers: Set
 
 
 def _column(name: str) -> Callable[..., Tensor]:
-    """A double for a forward pass: it returns the rows of a known column."""
+    """A fake for a forward pass: it returns the rows of a known column."""
 
     def values(policy: Any, _laid: object, rows: Tensor, *, temperature: float) -> Tensor:  # noqa: ANN401, ARG001
         column: Tensor = policy.columns[name]

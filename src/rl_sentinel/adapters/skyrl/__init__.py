@@ -209,7 +209,7 @@ FRAMEWORK = Framework(
     boundaries=_boundaries,
     light=lambda _version: LIGHT,
     installation=_installation,
-    doubles={
+    fakes={
         "ray": _ray,
         "skyrl_gym.envs.sql.env": partial(_environment, "skyrl_gym.envs.sql.env", "Text2SQLEnvConfig"),
         "skyrl_gym.envs.search.env": partial(_environment, "skyrl_gym.envs.search.env", "SearchEnvConfig"),
@@ -217,7 +217,7 @@ FRAMEWORK = Framework(
         "pydantic": _pydantic,
         "orjson": _orjson,
     },
-    former_doubles={"skyrl.train.config": _trainer_config},
+    former_fakes={"skyrl.train.config": _trainer_config},
     bare=("skyrl.backends",),
     environment={"LOGURU_LEVEL": "ERROR"},
 )

@@ -63,7 +63,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def convert_groups(
     owner: type,
     group: Callable[..., Any],
-    trainer: Any,  # noqa: ANN401 - a double with the attributes of the trainer
+    trainer: Any,  # noqa: ANN401 - a fake with the attributes of the trainer
     prompts: list[dict[str, Any]],
     thrown_away: int,
 ) -> Any:  # noqa: ANN401 - the training batch

@@ -31,7 +31,7 @@ _CODE: Mapping[str, str] = {
     "targets": "skyrl.backends.skyrl_train.workers.megatron.megatron_model_wrapper._build_packed_targets",
 }
 
-#: The groups of the ranks, by which the doubles of collectives recognize them; the second has one rank.
+#: The groups of the ranks, by which the fakes of collectives recognize them; the second has one rank.
 _CONTEXT = object()
 _TENSOR = object()
 

@@ -17,7 +17,7 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Width
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, PRODUCED_BY, Arguments, all_ones, arguments
 from rl_sentinel.adapters.skyrl.losses import CRITIC
 from rl_sentinel.adapters.skyrl.worker import averages, row_numbers
-from rl_sentinel.adapters.skyrl.worker_doubles import Bar, Strategy, cpu
+from rl_sentinel.adapters.skyrl.worker_fakes import Bar, Strategy, cpu
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -130,9 +130,9 @@ def _boundary(target: Target, path: str, forms: Arguments) -> Boundary:
         **dict.fromkeys(("action_log_probs", "base_action_log_probs", "advantages"), Constant(None)),
     }
     place = target.locate(WORKER).rpartition(".")[0]
-    doubles: dict[str, Callable[..., Any]] = {f"{place}.torch.cuda.current_device": cpu}
+    fakes: dict[str, Callable[..., Any]] = {f"{place}.torch.cuda.current_device": cpu}
     if path == UPDATE:
-        doubles[f"{place}.torch.distributed.barrier"] = lambda: None
+        fakes[f"{place}.torch.distributed.barrier"] = lambda: None
     step = Step(
         call=train_mini_batch,
         name="trained",
@@ -145,7 +145,7 @@ def _boundary(target: Target, path: str, forms: Arguments) -> Boundary:
             "data": forms.batch(tensors, {"response_length": Width()}),
             "parts": MICRO_BATCHES,
         },
-        doubles=doubles,
+        fakes=fakes,
         produced_by={"data": PRODUCED_BY},
     )
     return Boundary(

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from rl_sentinel.adapters.skyrl.generator_doubles import (
+from rl_sentinel.adapters.skyrl.generator_fakes import (
     CLOSING,
     CUSTOM_START,
     EOS,

@@ -16,7 +16,7 @@ from rl_sentinel.adapters.kit.row_codecs import Cell, RowTokens
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, STEP_WISE
 from rl_sentinel.adapters.skyrl.generated_rows import RowReader, generated_rows, script_of, tails_of
-from rl_sentinel.adapters.skyrl.generator_doubles import (
+from rl_sentinel.adapters.skyrl.generator_fakes import (
     PER_ROW,
     STOP,
     Engine,
@@ -241,7 +241,7 @@ def _boundary(  # noqa: PLR0913 - what a family differs in
             "opens": Knob("opens", default=False),
         },
         produced_by={"rows": _ENGINE},
-        doubles=doubles(target),
+        fakes=fakes(target),
     )
     generated, form = Use("generated"), Ragged()
     outputs = (
@@ -268,7 +268,7 @@ def _boundary(  # noqa: PLR0913 - what a family differs in
     )
 
 
-def doubles(target: Target) -> dict[str, Callable[..., Any]]:
+def fakes(target: Target) -> dict[str, Callable[..., Any]]:
     """The fakes of the functions that create environments and read metrics, at the paths of this release."""
     replaced: dict[str, Callable[..., Any]] = {
         f"{target.locate(GENERATOR).rpartition('.')[0]}.skyrl_gym.make": make_environment

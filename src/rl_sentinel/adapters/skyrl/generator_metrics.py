@@ -21,12 +21,12 @@ from rl_sentinel.adapters.skyrl.generator import (
     PATH,
     SAMPLING,
     TRAJECTORY,
-    doubles,
+    fakes,
     one_turn,
     output_of,
     sampled_at_both_ends,
 )
-from rl_sentinel.adapters.skyrl.generator_doubles import (
+from rl_sentinel.adapters.skyrl.generator_fakes import (
     Engine,
     Script,
     Turn,
@@ -131,7 +131,7 @@ def _scores(target: Target, sampling: str, name: str, *requires: Callable[[Input
             "rows": "skyrl_gym, envs: most environments give the reward of a conversation after its last turn; "
             "evaluate.py, evaluate: generator.generate, then get_metrics_from_generator_output"
         },
-        doubles=doubles(target),
+        fakes=fakes(target),
     )
     return Boundary(
         path=f"{PATH} -> {SCORES}",
@@ -161,7 +161,7 @@ def _metrics(target: Target, sampling: str, section: Config) -> Boundary:
             "room": Derived(lambda inputs: inputs.batch.width),
         },
         produced_by=_PRODUCED,
-        doubles=doubles(target),
+        fakes=fakes(target),
     )
     return Boundary(
         path=PATH,

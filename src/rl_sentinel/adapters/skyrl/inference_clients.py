@@ -49,7 +49,7 @@ FIELDS: Mapping[str, Mapping[str, tuple[Scalar, Scalar]]] = {
 }
 
 #: Engines, or servers, among which the client divides requests; and the first token of prompt 0. The first token of
-#: prompt n is ``_FIRST + n``, by which the doubles recognize it.
+#: prompt n is ``_FIRST + n``, by which the fakes recognize it.
 _ENGINES, _FIRST = 2, 1_000
 
 _DOCS = (
@@ -134,7 +134,7 @@ class Servers:
         about = content if params.get("logprobs") is not None else None
         return {"choices": [{"token_ids": tokens, "finish_reason": reason, "logprobs": about}]}
 
-    async def session(self) -> Any:  # noqa: ANN401 - a double of aiohttp's
+    async def session(self) -> Any:  # noqa: ANN401 - a fake of aiohttp's
         """The HTTP session of the client."""
         return SimpleNamespace(post=self.post, closed=False)
 

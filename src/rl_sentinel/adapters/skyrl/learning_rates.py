@@ -95,12 +95,12 @@ def rates(build: Callable[..., Any], owner: type, cfg: Any, model: str, count: i
         colocate_pg=None,
         inference_engine_client=None,
     )
-    doubles = {
+    fakes = {
         "PPORayActorGroup": Group,
         "ray": SimpleNamespace(get=lambda result: result),
         "WorkerDispatch": lambda *_arguments, **_options: None,
     }
-    with replaced_globals(build.__globals__, **doubles):
+    with replaced_globals(build.__globals__, **fakes):
         build(trainer, "policy", "critic", "reference")
     steps = int(planned[model] or 0)
     return [(1 + math.cos(math.pi * min(1.0, number / steps))) / 2 for number in range(count)]

@@ -58,7 +58,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             "cite": _SHARDED,
             "reach": "strategy=megatron",
             "produced_by": _PRODUCED,
-            "doubles": {
+            "fakes": {
                 f"{place}.mpu": OneRank,
                 f"{place}.torch.compile": no_compile,
             },
@@ -66,7 +66,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         backward = bind_backward(path, setting="backward", **about)
         yield from bindable(target, bind_logits(path, "entropy", **about), backward)
         if target.has(SHIFTED):
-            yield from bindable(target, _shared_logits(path, about["doubles"]))
+            yield from bindable(target, _shared_logits(path, about["fakes"]))
 
 
 def _shifted(path: str, setting: str, chunk: int | None) -> Boundary:
@@ -104,7 +104,7 @@ def shared_logits_gradient(
     return gradient.gather(-1, tokens[:, 1:].unsqueeze(-1)).squeeze(-1)
 
 
-def _shared_logits(entropy: str, doubles: Mapping[str, Callable[..., Any]]) -> Boundary:
+def _shared_logits(entropy: str, fakes: Mapping[str, Callable[..., Any]]) -> Boundary:
     step = Step(
         call=shared_logits_gradient,
         name="slope",
@@ -118,7 +118,7 @@ def _shared_logits(entropy: str, doubles: Mapping[str, Callable[..., Any]]) -> B
             "tp_group": Derived(lambda _inputs: one_process_group()),
             "chunk_size": Constant(WIDE_CHUNK),
         },
-        doubles=doubles,
+        fakes=fakes,
         produced_by={"2": "megatron_model_wrapper.py, loss_func: log-probs, then the entropy, of one tensor of logits"},
     )
     return Boundary(

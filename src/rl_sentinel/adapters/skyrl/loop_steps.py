@@ -14,7 +14,7 @@ from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, TRAINER
 from rl_sentinel.adapters.skyrl.async_rollout import TRAINER as ASYNC_TRAINER
-from rl_sentinel.adapters.skyrl.loop_doubles import (
+from rl_sentinel.adapters.skyrl.loop_fakes import (
     Client,
     Data,
     Gauges,
@@ -44,7 +44,7 @@ _RUN: Settings = {
     "trainer.placement.colocate_all": False,
 }
 
-#: Metrics that the doubles log in a training step and in an evaluation; their value is the number of the step.
+#: Metrics that the fakes log in a training step and in an evaluation; their value is the number of the step.
 _TRAINED, _EVALUATED = "policy/step", "eval/step"
 
 _CALLER = (

@@ -13,7 +13,7 @@ from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.process_group import parallel_state_of_one_process
 from rl_sentinel.adapters.skyrl.losses import REGISTRY
-from rl_sentinel.adapters.skyrl.worker_doubles import Bar, Strategy, cpu
+from rl_sentinel.adapters.skyrl.worker_fakes import Bar, Strategy, cpu
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.call import Function
 
@@ -120,7 +120,7 @@ def run_on_megatron(  # noqa: PLR0913 - the target's code, and the arguments of 
         is_pipeline_first_stage=lambda **_options: True,
         get_pipeline_model_parallel_last_rank=lambda: 0,
     )
-    doubles: dict[str, Any] = {
+    fakes: dict[str, Any] = {
         "mpu": state,
         "get_forward_backward_func": lambda: schedule,
         "get_model_config": lambda _model: model_config,
@@ -134,7 +134,7 @@ def run_on_megatron(  # noqa: PLR0913 - the target's code, and the arguments of 
     one_stage = dict.fromkeys(("broadcast_object_list", "barrier"), lambda *_objects, **_options: None)
     names = ("step", "model_step", "padding", "replay", "packed_log_probs")
     modules = [code[name].__globals__ for name in names if code.get(name) is not None]
-    with replaced_globals(*modules, **doubles), replaced_globals(vars(torch.distributed), **one_stage):
+    with replaced_globals(*modules, **fakes), replaced_globals(vars(torch.distributed), **one_stage):
         worker = _worker(code, cfg, model, packed=packed, loss_scale=loss_scale)
         shares = data.chunk(data.batch_size // ranks) if ranks > 1 else [data]
         returned = [_step(code["step"], worker, cfg, share, options) for share in shares]
@@ -263,6 +263,6 @@ def code_of(target: Target, packed_log_probs: str = "", tensor_parallel: int = 1
     return Table({**functions, **sizes, "replay": replay, "section": Constant(not whole)})
 
 
-def device_double(target: Target) -> dict[str, Callable[..., Any]]:
+def device_fake(target: Target) -> dict[str, Callable[..., Any]]:
     """The CPU as the current device of the wrapper."""
     return {f"{target.locate(wrapper_of(target)).rpartition('.')[0]}.torch.cuda.current_device": cpu}

@@ -16,7 +16,7 @@ from rl_sentinel.adapters.skyrl.losses import PLAIN, SCALE, scaling
 from rl_sentinel.adapters.skyrl.megatron_run import (
     STEP,
     code_of,
-    device_double,
+    device_fake,
     has_update,
     has_worker,
     step_of,
@@ -113,7 +113,7 @@ def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
             "ranks": RANKS if stage == "policy-loss" else Constant(1),
             "loss_scale": Knob("loss_scale") if scales_loss else Constant(_LOSS_SCALES[0]),
         },
-        doubles=device_double(target),
+        fakes=device_fake(target),
         produced_by={"data": PRODUCED_BY},
     )
     path = f"{step_of(target)} -> {wrapper_of(target)}.forward_backward_mini_batch"

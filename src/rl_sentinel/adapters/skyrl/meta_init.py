@@ -83,13 +83,13 @@ class _Loads:
 
 def make_model(owner: Any, bf16: bool, meta_init: bool) -> dict[str, float]:  # noqa: ANN401, FBT001 - a class, settings
     """The number of bytes of an element of each kind of tensor."""
-    doubles = {
+    fakes = {
         "AutoConfig": _Loads,
         "AutoModelForCausalLM": Network,
         "Version": lambda text: tuple(int(part) for part in text.split(".")),
         "transformers": SimpleNamespace(__version__="4.50.0"),  # before a patch of one model
     }
-    with replaced_globals(owner.__init__.__globals__, **doubles):
+    with replaced_globals(owner.__init__.__globals__, **fakes):
         model = owner("model", bf16=bf16, meta_init=meta_init).model
     tensors = {"parameter": model.weight, "saved buffer": model.scale, "buffer": model.inv_freq}
     return {name: float(tensor.element_size()) for name, tensor in tensors.items()}

@@ -71,7 +71,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield from bindable(target, _gap(forms))
 
 
-def rewards_logged(trainer: Any) -> dict[str, float]:  # noqa: ANN401 - a double of the trainer
+def rewards_logged(trainer: Any) -> dict[str, float]:  # noqa: ANN401 - a fake of the trainer
     """The reward metrics; pass@n gets a fixed name, because the logged name contains the number of samples."""
     logged = trainer.all_metrics
     pass_at_n = next(value for name, value in logged.items() if name.startswith("reward/avg_pass_at_"))

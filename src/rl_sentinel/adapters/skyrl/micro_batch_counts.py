@@ -14,10 +14,10 @@ from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, Width
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, PRODUCED_BY, Arguments, arguments
 from rl_sentinel.adapters.skyrl.losses import PLAIN, REGISTRY
-from rl_sentinel.adapters.skyrl.megatron_run import STEP, Model, code_of, device_double, has_worker, run_on_megatron
+from rl_sentinel.adapters.skyrl.megatron_run import STEP, Model, code_of, device_fake, has_worker, run_on_megatron
 from rl_sentinel.adapters.skyrl.worker import MODEL_COLUMNS, WHOLE_STEP, WORKER, training_tensors
-from rl_sentinel.adapters.skyrl.worker_doubles import Model as WholeModel
-from rl_sentinel.adapters.skyrl.worker_doubles import cpu, stored_entropy, worker_of
+from rl_sentinel.adapters.skyrl.worker_fakes import Model as WholeModel
+from rl_sentinel.adapters.skyrl.worker_fakes import cpu, stored_entropy, worker_of
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -67,14 +67,14 @@ def _boundary(target: Target, forms: Arguments, path: str, *, megatron: bool) ->
     tensors: dict[str, Codec] = {**training_tensors(target, forms), "advantages": forms.column("advantage")}
     place = target.locate(path).rpartition(".")[0].rpartition(".")[0]
     if megatron:
-        code, doubles = code_of(target), device_double(target)
+        code, fakes = code_of(target), device_fake(target)
     else:
         section = "self.cfg.trainer." not in inspect.getsource(target.find(path))
         functions = {"worker": Constant(Function(WORKER)), "losses": Constant(Function(REGISTRY))}
         code = Table({**functions, "section": Constant(section)})
-        doubles = {f"{place}.torch.cuda.current_device": cpu}
+        fakes = {f"{place}.torch.cuda.current_device": cpu}
         if "import chunked_entropy_from_logits" in inspect.getsource(target.find(place)):
-            doubles[f"{place}.chunked_entropy_from_logits"] = stored_entropy
+            fakes[f"{place}.chunked_entropy_from_logits"] = stored_entropy
     step = Step(
         call=count_on_megatron if megatron else count_in_worker,
         name="counted",
@@ -86,7 +86,7 @@ def _boundary(target: Target, forms: Arguments, path: str, *, megatron: bool) ->
             "columns": Table({name: forms.column(name) for name in MODEL_COLUMNS}),
             "data": forms.batch(tensors, {"response_length": Width()}),
         },
-        doubles=doubles,
+        fakes=fakes,
         produced_by={"data": PRODUCED_BY, "cfg": "a budget of one token: each row is a micro-batch"},
     )
     return Boundary(

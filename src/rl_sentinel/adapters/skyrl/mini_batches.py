@@ -97,7 +97,7 @@ class Dispatch:
 def convert(  # noqa: PLR0913 - classes of the target, and their arguments
     owner: type,
     trajectory: Callable[..., Any],
-    trainer: Any,  # noqa: ANN401 - a double with the attributes of the trainer
+    trainer: Any,  # noqa: ANN401 - a fake with the attributes of the trainer
     output: dict[str, Any],
     uids: list[str],
     last_steps: list[bool],
@@ -119,7 +119,7 @@ def mean_length(trainer: Any) -> float:  # noqa: ANN401 - of :func:`convert`
     return float(trainer.data.metadata["avg_response_length"])
 
 
-def prepare(trainer: Any, stage: Callable[..., Any]) -> Any:  # noqa: ANN401 - a double of the trainer
+def prepare(trainer: Any, stage: Callable[..., Any]) -> Any:  # noqa: ANN401 - a fake of the trainer
     """The trainer with mini-batches of one prompt, and workers that record their rows."""
     trainer.cfg.trainer.policy_mini_batch_size = 1
     trainer.dispatch = Dispatch(stage)

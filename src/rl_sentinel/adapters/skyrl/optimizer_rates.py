@@ -105,7 +105,7 @@ def worker_rates(owner: Any, strategy: Any, cfg: Any, count: int) -> list[float]
     whole = "self.cfg.trainer" in inspect.getsource(start)
     worker = bare_instance(type(owner.__name__, (owner,), silent), cfg=cfg if whole else cfg.trainer)
     about = SimpleNamespace(tie_word_embeddings=True, vision_config=None)
-    doubles = {
+    fakes = {
         "FSDPStrategy": _without_devices(strategy),
         "AutoConfig": SimpleNamespace(from_pretrained=lambda *_path, **_options: about),
         "get_init_weight_context_manager": lambda **_options: lambda: torch.device("cpu"),
@@ -120,7 +120,7 @@ def worker_rates(owner: Any, strategy: Any, cfg: Any, count: int) -> list[float]
     }
     given = {"num_training_steps": UPDATES} if "num_training_steps" in inspect.signature(start).parameters else {}
     try:
-        with replaced_globals(start.__globals__, **doubles), replaced_globals(vars(module), **schedules):
+        with replaced_globals(start.__globals__, **fakes), replaced_globals(vars(module), **schedules):
             worker.init_model("model", **given)
     except _Made as made:
         _, optimizer, schedule = made.args[0]

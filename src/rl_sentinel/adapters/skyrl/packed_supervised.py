@@ -21,7 +21,7 @@ from rl_sentinel.adapters.skyrl.megatron_run import (
     MODEL_STEP,
     STEP,
     code_of,
-    device_double,
+    device_fake,
     has_worker,
     run_on_megatron,
 )
@@ -39,7 +39,7 @@ LOG_PROBS = (
 #: Ids of padding, of every response token, and of the first row's prompt; a prompt is one token.
 _PADDING, _TOKEN, _FIRST_PROMPT = 0, 1, 2
 
-#: The output of the model's double for every token but the next one.
+#: The output of the model's fake for every token but the next one.
 _WRONG = 9.0
 
 #: Ranks that share a sequence, which makes every example begin at an even position.
@@ -139,7 +139,7 @@ def _packed(target: Target) -> Boundary:
             "parts": MICRO_BATCHES,
             "ranks": RANKS,
         },
-        doubles=device_double(target),
+        fakes=device_fake(target),
         produced_by={"masks": _PRODUCER},
     )
     return Boundary(

@@ -46,7 +46,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 def scaled(
     owner: Any,  # noqa: ANN401 - the target's class
-    whole: Any,  # noqa: ANN401 - a double with the attributes of the trainer
+    whole: Any,  # noqa: ANN401 - a fake with the attributes of the trainer
     prompts: Callable[[list[str]], list[tuple[int, int]]],
     data: Any,  # noqa: ANN401 - the target's batch
     uids: list[str],

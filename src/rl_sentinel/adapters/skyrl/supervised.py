@@ -22,13 +22,13 @@ from rl_sentinel.adapters.skyrl.megatron_run import (
     MODEL_STEP,
     STEP,
     code_of,
-    device_double,
+    device_fake,
     has_worker,
     run_on_megatron,
 )
 from rl_sentinel.adapters.skyrl.megatron_worker import RANKS
 from rl_sentinel.adapters.skyrl.worker import WHOLE_STEP, WORKER
-from rl_sentinel.adapters.skyrl.worker_doubles import cpu, worker_of
+from rl_sentinel.adapters.skyrl.worker_fakes import cpu, worker_of
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -182,7 +182,7 @@ def _trained(target: Target, path: str) -> Iterator[Boundary]:
                 "parts": MICRO_BATCHES,
                 "ranks": RANKS if stage == "policy-loss" else Constant(1),
             },
-            doubles=device_double(target) if megatron else device,
+            fakes=device_fake(target) if megatron else device,
             produced_by={"masks": PRODUCER},
         )
         yield Boundary(

@@ -20,7 +20,7 @@ from rl_sentinel.adapters.skyrl.arguments import CONFIG
 from rl_sentinel.adapters.skyrl.losses import REGISTRY
 from rl_sentinel.adapters.skyrl.supervised import COLLATOR, PRODUCER, Model, collated
 from rl_sentinel.adapters.skyrl.worker import WORKER
-from rl_sentinel.adapters.skyrl.worker_doubles import cpu, worker_of
+from rl_sentinel.adapters.skyrl.worker_fakes import cpu, worker_of
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -116,7 +116,7 @@ def _evaluation(target: Target, path: str) -> Boundary:
             "parts": MICRO_BATCHES,
             "batches": Knob("batches"),
         },
-        doubles=device,
+        fakes=device,
         produced_by={"masks": PRODUCER},
     )
     return Boundary(

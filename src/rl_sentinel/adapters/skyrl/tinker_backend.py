@@ -21,7 +21,7 @@ from rl_sentinel.adapters.skyrl.arguments import CONFIG
 from rl_sentinel.adapters.skyrl.loss_modes import MODES
 from rl_sentinel.adapters.skyrl.losses import PLAIN, REGISTRY
 from rl_sentinel.adapters.skyrl.worker import WHOLE_STEP, WORKER, averages
-from rl_sentinel.adapters.skyrl.worker_doubles import cpu, worker_of
+from rl_sentinel.adapters.skyrl.worker_fakes import cpu, worker_of
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -259,7 +259,7 @@ def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
             "parts": MICRO_BATCHES,
             "ranks": Derived(lambda inputs: inputs.layout.ranks, frozenset({"ranks"})),
         },
-        doubles={f"{place}.torch.cuda.current_device": cpu},
+        fakes={f"{place}.torch.cuda.current_device": cpu},
         produced_by={
             "columns": _PRODUCER,
             "cfg": "skyrl_train_backend.py, _build_skyrl_train_config: no KL term; otherwise the defaults",

@@ -15,7 +15,7 @@ from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
-from rl_sentinel.adapters.skyrl.worker_doubles import cpu
+from rl_sentinel.adapters.skyrl.worker_fakes import cpu
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -107,7 +107,7 @@ def _boundary(target: Target) -> Boundary:
             "rows": EachRow(Table({"logprobs": RowTokens("rollout_logprob")})),
             "grouped": Knob("grouped"),
         },
-        doubles={f"{place}.torch.cuda.current_device": cpu},
+        fakes={f"{place}.torch.cuda.current_device": cpu},
         produced_by={"owner": "megatron_worker.py, init_weight_sync_state: enable_bucketing for transfer by CUDA IPC"},
     )
     uses = Output("B", "", "uses", at=Use("extracted")["uses"], form=PerRow())

@@ -16,7 +16,7 @@ from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.skyrl.arguments import CONFIG
-from rl_sentinel.adapters.skyrl.loop_doubles import Client, nothing
+from rl_sentinel.adapters.skyrl.loop_fakes import Client, nothing
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Step, Unbound
 from rl_sentinel.core.call import Function, Use

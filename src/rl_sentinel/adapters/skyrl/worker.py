@@ -19,7 +19,7 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Wi
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, PRODUCED_BY, Arguments, all_ones, arguments
 from rl_sentinel.adapters.skyrl.loss_modes import MODES
 from rl_sentinel.adapters.skyrl.losses import PLAIN, REGISTRY, SCALE, WHOLE, scaling
-from rl_sentinel.adapters.skyrl.worker_doubles import Bar, Model, cpu, stored_entropy, worker_of
+from rl_sentinel.adapters.skyrl.worker_fakes import Bar, Model, cpu, stored_entropy, worker_of
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -194,11 +194,11 @@ def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
     scales, tensors, registered = target.has(SCALE), training_tensors(target, forms), target.has(REGISTRY)
     place = target.locate(WORKER).rpartition(".")[0]
     module = inspect.getsource(inspect.getmodule(target.find(path)) or target.find(path))
-    doubles: dict[str, Callable[..., Any]] = {f"{place}.torch.cuda.current_device": cpu}
+    fakes: dict[str, Callable[..., Any]] = {f"{place}.torch.cuda.current_device": cpu}
     if path == UPDATE:
-        doubles[f"{place}.torch.distributed.barrier"] = lambda: None
+        fakes[f"{place}.torch.distributed.barrier"] = lambda: None
     if "import chunked_entropy_from_logits" in module:
-        doubles[f"{place}.chunked_entropy_from_logits"] = stored_entropy
+        fakes[f"{place}.chunked_entropy_from_logits"] = stored_entropy
     step = Step(
         call=train_mini_batch,
         name="trained",
@@ -212,7 +212,7 @@ def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
             "parts": MICRO_BATCHES,
             "averages": Constant(averages(target)),
         },
-        doubles=doubles,
+        fakes=fakes,
         produced_by={"data": PRODUCED_BY},
     )
     return Boundary(

@@ -133,7 +133,7 @@ FRAMEWORK = Framework(
     boundaries=_boundaries,
     light=lambda _version: LIGHT,
     installation=_installation,
-    doubles={"megatron.core.mpu": _parallel_state, "megatron.core.fusions.fused_cross_entropy": _cross_entropy},
+    fakes={"megatron.core.mpu": _parallel_state, "megatron.core.fusions.fused_cross_entropy": _cross_entropy},
     bare=("slime.backends.megatron_utils",),
     environment={"TORCHDYNAMO_DISABLE": "1"},
 )

@@ -25,7 +25,7 @@ from rl_sentinel.adapters.slime.arguments import (
     options,
     samples,
 )
-from rl_sentinel.adapters.slime.doubles import compute_advantages, takes_data
+from rl_sentinel.adapters.slime.fakes import compute_advantages, takes_data
 from rl_sentinel.adapters.slime.kl import default_kind
 from rl_sentinel.adapters.slime.samples import normalization_method, sample
 from rl_sentinel.adapters.target import Target

@@ -10,7 +10,7 @@ from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import last_token_trains, no_empty_response
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
-from rl_sentinel.adapters.slime.rollout_doubles import Words
+from rl_sentinel.adapters.slime.rollout_fakes import Words
 from rl_sentinel.adapters.slime.samples import SAMPLE
 from rl_sentinel.adapters.slime.trajectories import MANAGER, ROW, TURN, Session, append_row, empty_columns, with_turns
 from rl_sentinel.adapters.slime.trajectories import MODULE as TRAJECTORY

@@ -19,7 +19,7 @@ from rl_sentinel.adapters.kit.requirements import (
 )
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.slime.generation import MODULES, ROW, room_of, samples_of
-from rl_sentinel.adapters.slime.rollout_doubles import arguments, serving
+from rl_sentinel.adapters.slime.rollout_fakes import arguments, serving
 from rl_sentinel.adapters.slime.rollout_loop import PromptSource
 from rl_sentinel.adapters.slime.samples import SAMPLE
 from rl_sentinel.adapters.target import Target
@@ -111,14 +111,14 @@ def _one_event_loop(run: Callable[..., Any]) -> Iterator[None]:
 
     workers = list[asyncio.Task[Any]]()
     threads = SimpleNamespace(Thread=StartedThread)
-    doubles: dict[str, Any] = {
+    fakes: dict[str, Any] = {
         "asyncio": SimpleNamespace(**{**vars(asyncio), "sleep": pause, "run": start}),
         "threading": threads,
         "run": lambda coroutine: coroutine,
         "get_rollout_num_engines": lambda _args: 1,
         "_global_worker": None,
     }
-    with replaced_globals(module, **doubles):
+    with replaced_globals(module, **fakes):
         yield
 
 

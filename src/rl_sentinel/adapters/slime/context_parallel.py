@@ -6,7 +6,7 @@ from dataclasses import replace
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.slime import advantages, updates
-from rl_sentinel.adapters.slime.context_rank_doubles import advantages_in_context, train_step_in_context
+from rl_sentinel.adapters.slime.context_rank_fakes import advantages_in_context, train_step_in_context
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Step, Unbound
 from rl_sentinel.core.call import Function, Use

@@ -10,7 +10,7 @@ from rl_sentinel.adapters.kit.forms import Ragged
 from rl_sentinel.adapters.kit.sequences import ModelOutput, RaggedSequence
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.slime.arguments import LOSS, OPTIONAL, PARALLEL_STATE, RESPONSE_LENGTHS, TOTAL_LENGTHS
-from rl_sentinel.adapters.slime.doubles import returns_pair
+from rl_sentinel.adapters.slime.fakes import returns_pair
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use

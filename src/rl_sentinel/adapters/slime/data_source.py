@@ -115,7 +115,7 @@ def _open_source(
         return bare_dataset
 
     no_tokenizer = SimpleNamespace(from_pretrained=lambda *_args, **_options: None)
-    doubles = {
+    fakes = {
         "Dataset": in_memory,
         "load_tokenizer": lambda *_args, **_options: None,
         "load_processor": lambda *_args, **_options: None,
@@ -123,7 +123,7 @@ def _open_source(
         "AutoProcessor": no_tokenizer,
     }
     modules = {id(one): one for kind in source.__mro__[:-1] if (one := _globals(kind))}  # type: ignore[attr-defined]  # a class
-    with replaced_globals(*modules.values(), **doubles):
+    with replaced_globals(*modules.values(), **fakes):
         return source(arguments_of(folder, shuffle=shuffle))
 
 

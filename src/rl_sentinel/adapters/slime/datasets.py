@@ -11,7 +11,7 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived
-from rl_sentinel.adapters.slime.rollout_doubles import FIRST, Words
+from rl_sentinel.adapters.slime.rollout_fakes import FIRST, Words
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use

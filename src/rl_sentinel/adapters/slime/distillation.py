@@ -27,7 +27,7 @@ from rl_sentinel.adapters.slime.arguments import (
     options,
     samples,
 )
-from rl_sentinel.adapters.slime.rollout_doubles import Words
+from rl_sentinel.adapters.slime.rollout_fakes import Words
 from rl_sentinel.adapters.slime.samples import sample
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound

@@ -16,8 +16,8 @@ from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.scripted_sampling import sampling_option
 from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived
 from rl_sentinel.adapters.slime.generation import MODULES, ONE_VERSION, room_of, samples_of
-from rl_sentinel.adapters.slime.rank_doubles import recording_trackers
-from rl_sentinel.adapters.slime.rollout_doubles import arguments, serving
+from rl_sentinel.adapters.slime.rank_fakes import recording_trackers
+from rl_sentinel.adapters.slime.rollout_fakes import arguments, serving
 from rl_sentinel.adapters.slime.samples import SAMPLE
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound

@@ -136,7 +136,7 @@ def packs_of(pack: Callable[..., Any], data: dict[str, Any], packs: int) -> list
     return packed
 
 
-def pack_doubles(target: Target) -> dict[str, Callable[..., Any]]:
+def pack_fakes(target: Target) -> dict[str, Callable[..., Any]]:
     """The CPU in place of the current device, in revisions whose packing function reads the current device."""
     asks = "torch.cuda.current_device()" in module_source(target, PACKING)
     return {f"{PACKING}.torch.cuda.current_device": cpu} if asks else {}
@@ -163,7 +163,7 @@ def _packing(target: Target) -> Boundary:
             "data": Table(DATA),
             "packs": MICRO_BATCHES,
         },
-        doubles=pack_doubles(target),
+        fakes=pack_fakes(target),
         produced_by={"data": _CALLER},
     )
     unpacked, form = Use("unpacked"), Ragged()
@@ -219,7 +219,7 @@ def _log_probs(target: Target, path: str) -> Boundary:
             "logits": Column("logits", RaggedSequence(shift=1)),
             "packs": MICRO_BATCHES,
         },
-        doubles=pack_doubles(target),
+        fakes=pack_fakes(target),
         produced_by={"data": _CALLER},
     )
     return Boundary(

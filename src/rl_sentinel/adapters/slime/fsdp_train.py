@@ -16,8 +16,8 @@ from rl_sentinel.adapters.kit.forms import Ragged
 from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
 from rl_sentinel.adapters.kit.requirements import equal_parts, has_trained_token, no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import AllSettings, Computed, Constant, Earlier
-from rl_sentinel.adapters.slime.fsdp import ACTOR, pack_doubles
-from rl_sentinel.adapters.slime.fsdp_doubles import LOGPROBS, train_on_ranks
+from rl_sentinel.adapters.slime.fsdp import ACTOR, pack_fakes
+from rl_sentinel.adapters.slime.fsdp_fakes import LOGPROBS, train_on_ranks
 from rl_sentinel.adapters.slime.packing import cpu
 from rl_sentinel.adapters.slime.rollout import even_ranks, received
 from rl_sentinel.adapters.target import Target
@@ -157,12 +157,12 @@ def _logged(source: str, name: str) -> dict[str, Output]:
     return {n: output for n, output in LOGGED.items() if not absent.get(n)}
 
 
-def _doubles(target: Target, source: str) -> dict[str, Callable[..., object]]:
+def _fakes(target: Target, source: str) -> dict[str, Callable[..., object]]:
     """Fakes that replace the GPU with the CPU."""
     module = ACTOR.rpartition(".")[0]
-    doubles: Mapping[str, Callable[..., object]] = {"current_device": cpu, "synchronize": lambda: None}
-    found = {f"{module}.torch.cuda.{n}": double for n, double in doubles.items() if f"torch.cuda.{n}()" in source}
-    packing = pack_doubles(target)
+    fakes: Mapping[str, Callable[..., object]] = {"current_device": cpu, "synchronize": lambda: None}
+    found = {f"{module}.torch.cuda.{n}": fake for n, fake in fakes.items() if f"torch.cuda.{n}()" in source}
+    packing = pack_fakes(target)
     return found if any(n.endswith("current_device") for n in found) else {**found, **packing}
 
 
@@ -182,7 +182,7 @@ def _run(target: Target, family: Family, source: str) -> tuple[str, tuple[Step, 
             "options": Constant(dict(family.options)),
             "numbers": AllSettings(),
         },
-        doubles=_doubles(target, source),
+        fakes=_fakes(target, source),
         produced_by={"columns": _CALLER},
     )
     return f"{path} -> {PATH}", (*steps, train)

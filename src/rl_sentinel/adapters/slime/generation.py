@@ -14,9 +14,9 @@ from rl_sentinel.adapters.kit.requirements import no_empty_response, prompts_are
 from rl_sentinel.adapters.kit.row_codecs import Cell, RowPrompt, RowTokens
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG, ScriptedResponse, fit_to_length
 from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived, Earlier
-from rl_sentinel.adapters.slime.rank_doubles import received_rows
+from rl_sentinel.adapters.slime.rank_fakes import received_rows
 from rl_sentinel.adapters.slime.rollout import even_ranks, received
-from rl_sentinel.adapters.slime.rollout_doubles import FIRST, Server, Words, arguments, reset_singleton, serving
+from rl_sentinel.adapters.slime.rollout_fakes import FIRST, Server, Words, arguments, reset_singleton, serving
 from rl_sentinel.adapters.slime.samples import SAMPLE, module_source
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, with_columns

@@ -21,7 +21,7 @@ from rl_sentinel.adapters.slime.arguments import (
 )
 from rl_sentinel.adapters.slime.generation import room_of
 from rl_sentinel.adapters.slime.kl import default_kind
-from rl_sentinel.adapters.slime.rank_doubles import log_received, log_step
+from rl_sentinel.adapters.slime.rank_fakes import log_received, log_step
 from rl_sentinel.adapters.slime.rollout import even_ranks, received
 from rl_sentinel.adapters.slime.samples import sample
 from rl_sentinel.adapters.target import Target

@@ -15,7 +15,7 @@ from rl_sentinel.adapters.kit.row_outputs import row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG, fit_to_length
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.slime.generation import ONE_VERSION, all_train, room_of, samples_of, train_all
-from rl_sentinel.adapters.slime.rollout_doubles import Words, arguments
+from rl_sentinel.adapters.slime.rollout_fakes import Words, arguments
 from rl_sentinel.adapters.slime.samples import SAMPLE
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Step, Unbound

@@ -179,14 +179,14 @@ def cpu() -> str:
     return "cpu"
 
 
-def packing_doubles(target: Target) -> dict[str, Callable[..., Any]]:
+def packing_fakes(target: Target) -> dict[str, Callable[..., Any]]:
     """Replacements for functions that move tensors to the GPU."""
     source = module_source(target, DATA)
-    doubles: dict[str, tuple[str, Callable[..., Any]]] = {
+    fakes: dict[str, tuple[str, Callable[..., Any]]] = {
         ".cuda()": ("Tensor.cuda", unmoved),
         "cuda.current_device()": ("cuda.current_device", cpu),
     }
-    return {f"{DATA}.torch.{name}": double for call, (name, double) in doubles.items() if call in source}
+    return {f"{DATA}.torch.{name}": fake for call, (name, fake) in fakes.items() if call in source}
 
 
 def _packed(target: Target) -> Boundary:
@@ -194,7 +194,7 @@ def _packed(target: Target) -> Boundary:
         call=pack_micro_batches,
         name="packed",
         arguments=packing_arguments(),
-        doubles=packing_doubles(target),
+        fakes=packing_fakes(target),
         produced_by={"data": PRODUCER},
     )
     outputs = {"token": Output("B T", "", "token", at=Use("packed")["tokens"], form=Ragged())}

@@ -14,8 +14,8 @@ from rl_sentinel.adapters.kit.requirements import every_row_trains, no_empty_res
 from rl_sentinel.adapters.kit.row_codecs import RowSequence
 from rl_sentinel.adapters.kit.sequences import RaggedSequence
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
-from rl_sentinel.adapters.slime.doubles import filter_prompts, supervised_samples
-from rl_sentinel.adapters.slime.rank_doubles import columns_of_others, load_rollout, receive_rollout, received_rows
+from rl_sentinel.adapters.slime.fakes import filter_prompts, supervised_samples
+from rl_sentinel.adapters.slime.rank_fakes import columns_of_others, load_rollout, receive_rollout, received_rows
 from rl_sentinel.adapters.slime.samples import (
     CONVERT,
     IMAGES,

@@ -16,7 +16,7 @@ from rl_sentinel.adapters.kit.requirements import (
 )
 from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived
 from rl_sentinel.adapters.slime.generation import MODULES, ONE_VERSION, room_of, samples_of
-from rl_sentinel.adapters.slime.rollout_doubles import Server, arguments, serving
+from rl_sentinel.adapters.slime.rollout_fakes import Server, arguments, serving
 from rl_sentinel.adapters.slime.samples import REWARDS, SAMPLE, module_source
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound

@@ -21,7 +21,7 @@ from rl_sentinel.adapters.slime.packing import (
     by_place,
     each_rank,
     packing_arguments,
-    packing_doubles,
+    packing_fakes,
     packs,
     place_numbers,
     settings_of,
@@ -128,11 +128,11 @@ def _actor(actor: type, options: Settings) -> Any:  # noqa: ANN401 - of that cla
 @contextmanager
 def _layer_counts() -> Iterator[None]:
     """Replace Megatron's modules that count the layers of a pipeline stage. The only stage has all layers."""
-    doubles = {
+    fakes = {
         "transformer_block": {"get_num_layers_to_build": lambda _config, **_stage: _LAYERS},
         "transformer_layer": {"get_transformer_layer_offset": lambda _config, **_stage: 0},
     }
-    names = {f"megatron.core.transformer.{name}": members for name, members in doubles.items()}
+    names = {f"megatron.core.transformer.{name}": members for name, members in fakes.items()}
     originals = {name: sys.modules.get(name) for name in names}
     for name, members in names.items():
         sys.modules[name] = ModuleType(name)
@@ -157,7 +157,7 @@ def _replayed(target: Target) -> Boundary:
         call=replay_experts,
         name="tokens",
         arguments={**classes, **packing_arguments()},
-        doubles=packing_doubles(target),
+        fakes=packing_fakes(target),
         produced_by={
             "data": f"{PRODUCER}; slime/rollout/sglang_rollout.py, generate: rollout_routed_experts, one row for each "
             "token but the last"

@@ -40,13 +40,13 @@ def reported_by_step(
     )
     optimizer = SimpleNamespace(zero_grad=lambda: None, step=lambda: (True, 0.0, 0))
     state = {**parallel_state_of_one_process(), "get_context_parallel_world_size": lambda *_a, **_k: cp_size}
-    doubles: dict[str, Any] = {
+    fakes: dict[str, Any] = {
         "get_args": lambda: args,
         "get_forward_backward_func": lambda: lambda **_options: losses_reduced,
         "mpu": SimpleNamespace(**state),
     }
     scheduler = SimpleNamespace(step=lambda increment: None)  # noqa: ARG005 - its name
-    with replaced_globals(step.__globals__, **doubles):
+    with replaced_globals(step.__globals__, **fakes):
         metrics, _ = step(args, 0, 0, [], [], optimizer, scheduler, len(losses_reduced))
     return dict(metrics)
 

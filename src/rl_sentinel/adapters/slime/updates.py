@@ -19,7 +19,7 @@ from rl_sentinel.adapters.slime.arguments import (
     loss_source,
     samples,
 )
-from rl_sentinel.adapters.slime.doubles import train_step
+from rl_sentinel.adapters.slime.fakes import train_step
 from rl_sentinel.adapters.slime.families import DEFAULTS, NUMBERS, POLICY, REPORTS, SFT, VALUE, Family
 from rl_sentinel.adapters.slime.training_step import PATH as STEP
 from rl_sentinel.adapters.slime.training_step import load_rejecting, reduction
@@ -118,7 +118,7 @@ def _boundary(target: Target, name: str, stage: Stage, family: Family, data: Map
             "micro_batches": EachCut(Table(micro_batch), "micro_batches"),
             "global_batch_size": rows,
         },
-        doubles={f"{LOSS}.load_function": load_rejecting} if family.rejects else {},
+        fakes={f"{LOSS}.load_function": load_rejecting} if family.rejects else {},
         produced_by={"micro_batches": f"{_CALLER}; {MASKS}"},
     )
     steps, outputs = [step], {"loss": Output("", "", "loss", at=Use("trained")["loss"])}

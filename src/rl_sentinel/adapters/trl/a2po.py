@@ -18,7 +18,7 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import itself, trains_whole_completions
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
-from rl_sentinel.adapters.trl.rank_doubles import RankAccelerator
+from rl_sentinel.adapters.trl.rank_fakes import RankAccelerator
 from rl_sentinel.adapters.trl.rollout_batch import FILL
 from rl_sentinel.adapters.trl.sdpo import Model, first_logit
 from rl_sentinel.adapters.trl.tiny_trainer import END, PADDING, WORDS, RowRewards, make_tokenizer
@@ -169,7 +169,7 @@ def _sampled(path: str) -> Boundary:
             "rewards": Column("reward", PerRow("list")),
             "values": Column("reward_baseline", PerRow("list")),
         },
-        doubles={f"{MODULE}.selective_log_softmax": first_logit},
+        fakes={f"{MODULE}.selective_log_softmax": first_logit},
         produced_by={"values": "a2po_trainer.py, _estimate_optimal_values: V* of each prompt"},
     )
     return replace(
@@ -196,7 +196,7 @@ def _loss(path: str) -> Boundary:
             "rewards": Column("reward"),
             "values": Column("reward_baseline"),
         },
-        doubles={f"{MODULE}.selective_log_softmax": first_logit},
+        fakes={f"{MODULE}.selective_log_softmax": first_logit},
         produced_by={"mask": _PRODUCER, "values": _PRODUCER},
     )
     return Boundary(

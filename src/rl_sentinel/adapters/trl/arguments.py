@@ -13,7 +13,7 @@ from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
 from rl_sentinel.adapters.kit.per_response import PerResponse
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet
-from rl_sentinel.adapters.trl.rollout_doubles import ready_to_train
+from rl_sentinel.adapters.trl.rollout_fakes import ready_to_train
 from rl_sentinel.adapters.trl.tiny_trainer import Policy, make_trainer
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.call import Call, Function, Use

@@ -24,7 +24,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import itself
 from rl_sentinel.adapters.trl.async_loss import PROMPT_WIDTH, share
 from rl_sentinel.adapters.trl.liger import forwarded
-from rl_sentinel.adapters.trl.rank_doubles import RankAccelerator
+from rl_sentinel.adapters.trl.rank_fakes import RankAccelerator
 from rl_sentinel.adapters.trl.result_forms import Logged
 from rl_sentinel.adapters.trl.token_model import FIRST, PROMPT
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound

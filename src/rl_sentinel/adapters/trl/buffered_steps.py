@@ -33,7 +33,7 @@ from rl_sentinel.adapters.trl.logit_model import of_shared_weights
 from rl_sentinel.adapters.trl.model_wrapper import REACH, SHARES, WRAPPED, ModelWrapper, unwrapped
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
 from rl_sentinel.adapters.trl.preference_trainers import batch_samples, make_pair_trainer
-from rl_sentinel.adapters.trl.rank_doubles import RankAccelerator
+from rl_sentinel.adapters.trl.rank_fakes import RankAccelerator
 from rl_sentinel.adapters.trl.release import fields_of
 from rl_sentinel.adapters.trl.rollout_batch import FILL
 from rl_sentinel.adapters.trl.tiny_trainer import END, PADDING, make_byte_tokenizer

@@ -14,7 +14,7 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import GRPO, RLOO, Completions, Prompts, trainer
 from rl_sentinel.adapters.trl.release import log_place, scoring_path, source_of
-from rl_sentinel.adapters.trl.rollout_doubles import ready_to_score
+from rl_sentinel.adapters.trl.rollout_fakes import ready_to_score
 from rl_sentinel.adapters.trl.scoring import PRODUCER, rollout_conditions
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use

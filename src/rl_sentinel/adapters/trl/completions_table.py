@@ -17,10 +17,10 @@ from rl_sentinel.adapters.kit.requirements import equal_parts
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import GRPO, RLOO, Prompts
-from rl_sentinel.adapters.trl.rank_doubles import collectives
+from rl_sentinel.adapters.trl.rank_fakes import collectives
 from rl_sentinel.adapters.trl.release import NAME, source_of
 from rl_sentinel.adapters.trl.rollout_batch import FILL, ID_TOKENS, id_tokens
-from rl_sentinel.adapters.trl.rollout_doubles import FIRST_WORD
+from rl_sentinel.adapters.trl.rollout_fakes import FIRST_WORD
 from rl_sentinel.adapters.trl.scoring import rollout_conditions
 from rl_sentinel.adapters.trl.token_differences import ROWS
 from rl_sentinel.adapters.trl.two_ranks import rollout_ranks, score_rows
@@ -83,7 +83,7 @@ def _table(target: Target, kind: str, owner: str) -> Boundary:
             "trainers": rollout_ranks(kind, {"kl_loss_coef": 0.0} if kind == "rloo" else {}, room=ID_TOKENS),
             "inputs": Prompts(),
         },
-        doubles=collectives(target, kind),
+        fakes=collectives(target, kind),
         produced_by={"inputs": _TABLE},
     )
     return Boundary(

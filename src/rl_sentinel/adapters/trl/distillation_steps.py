@@ -29,7 +29,7 @@ from rl_sentinel.adapters.trl.liger import forwarded
 from rl_sentinel.adapters.trl.model_wrapper import REACH, SHARES, WRAPPED, ModelWrapper, unwrapped
 from rl_sentinel.adapters.trl.preference_trainers import batch_samples, make_pair_trainer
 from rl_sentinel.adapters.trl.preferences import trainer_path
-from rl_sentinel.adapters.trl.rank_doubles import RankAccelerator
+from rl_sentinel.adapters.trl.rank_fakes import RankAccelerator
 from rl_sentinel.adapters.trl.rollout_batch import FILL
 from rl_sentinel.adapters.trl.tiny_trainer import END
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound

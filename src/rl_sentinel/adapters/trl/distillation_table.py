@@ -16,10 +16,10 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import DISTILLATION, Prompts, trainer
 from rl_sentinel.adapters.trl.completions_table import STEP, empty_log, logged_table
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
-from rl_sentinel.adapters.trl.rank_doubles import collectives
+from rl_sentinel.adapters.trl.rank_fakes import collectives
 from rl_sentinel.adapters.trl.release import NAME, source_of
 from rl_sentinel.adapters.trl.rollout_batch import FILL, id_tokens, unpacked_names
-from rl_sentinel.adapters.trl.rollout_doubles import FIRST_WORD, ready_to_train
+from rl_sentinel.adapters.trl.rollout_fakes import FIRST_WORD, ready_to_train
 from rl_sentinel.adapters.trl.token_differences import ROWS
 from rl_sentinel.adapters.trl.two_ranks import EachRank
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
@@ -103,7 +103,7 @@ def _table(target: Target, scores: str, log: str) -> Boundary:
             "trainers": EachRank(Object(ready_to_log, parts, at=at | {"lengths": "sampled.lengths"})),
             "inputs": Prompts(),
         },
-        doubles=collectives(target, "distillation"),
+        fakes=collectives(target, "distillation"),
         produced_by={"inputs": _TABLE},
     )
     return Boundary(

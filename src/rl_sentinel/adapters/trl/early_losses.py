@@ -19,7 +19,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import GRPO, Completions, Prompts, trainer
 from rl_sentinel.adapters.trl.release import log_place, source_of
 from rl_sentinel.adapters.trl.result_forms import Logged
-from rl_sentinel.adapters.trl.rollout_doubles import Rollout, generated_rows
+from rl_sentinel.adapters.trl.rollout_fakes import Rollout, generated_rows
 from rl_sentinel.adapters.trl.scoring import no_extra_padding, rollout_conditions
 from rl_sentinel.adapters.trl.tiny_trainer import PADDING, RowRewards
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound

@@ -19,7 +19,7 @@ from rl_sentinel.adapters.trl.arguments import (
     trains_whole_completions,
 )
 from rl_sentinel.adapters.trl.early_losses import PATH, KnownModel, ready_to_sample
-from rl_sentinel.adapters.trl.rank_doubles import RankAccelerator
+from rl_sentinel.adapters.trl.rank_fakes import RankAccelerator
 from rl_sentinel.adapters.trl.release import source_of
 from rl_sentinel.adapters.trl.scoring import no_extra_padding
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound

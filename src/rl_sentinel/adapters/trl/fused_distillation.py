@@ -21,11 +21,11 @@ from rl_sentinel.adapters.trl.distillation import BETAS
 from rl_sentinel.adapters.trl.liger import forwarded
 from rl_sentinel.adapters.trl.logit_model import Head, in_chunks
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
-from rl_sentinel.adapters.trl.rank_doubles import RankAccelerator
+from rl_sentinel.adapters.trl.rank_fakes import RankAccelerator
 from rl_sentinel.adapters.trl.release import NAME, source_of
 from rl_sentinel.adapters.trl.result_forms import Logged
 from rl_sentinel.adapters.trl.rollout_batch import unpacked_names
-from rl_sentinel.adapters.trl.rollout_doubles import FIRST_WORD, ready_to_train
+from rl_sentinel.adapters.trl.rollout_fakes import FIRST_WORD, ready_to_train
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims

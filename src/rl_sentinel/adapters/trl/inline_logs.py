@@ -12,10 +12,10 @@ from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import TRAINERS, Prompts
 from rl_sentinel.adapters.trl.completions_table import empty_log
-from rl_sentinel.adapters.trl.inline_engine_doubles import call_ranks, on_ranks
+from rl_sentinel.adapters.trl.inline_engine_fakes import call_ranks, on_ranks
 from rl_sentinel.adapters.trl.release import source_of
 from rl_sentinel.adapters.trl.rollout_batch import FILL, id_tokens
-from rl_sentinel.adapters.trl.rollout_doubles import FIRST_WORD
+from rl_sentinel.adapters.trl.rollout_fakes import FIRST_WORD
 from rl_sentinel.adapters.trl.sampling import SPLIT_ENGINE, collectives, engines_of, is_inline, sampler, sampling_path
 from rl_sentinel.adapters.trl.token_differences import ROWS
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
@@ -83,7 +83,7 @@ def _logged(target: Target, path: str, kind: str, log: str) -> Boundary:
             "prompts": Prompts(),
             "rows": EachRow(Table({"tokens": RowTokens("token", "int")})),
         },
-        doubles=collectives(target, path),
+        fakes=collectives(target, path),
         produced_by={"prompts": "grpo_trainer.py, _get_train_sampler: num_generations consecutive rows per prompt"},
     )
     return Boundary(

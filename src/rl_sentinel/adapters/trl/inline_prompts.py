@@ -11,7 +11,7 @@ from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.value_codecs import Constant, IfSet
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import TRAINERS, Prompts
-from rl_sentinel.adapters.trl.inline_engine_doubles import last_word, make_inline_sampler, sample_inline
+from rl_sentinel.adapters.trl.inline_engine_fakes import last_word, make_inline_sampler, sample_inline
 from rl_sentinel.adapters.trl.release import fields_of
 from rl_sentinel.adapters.trl.sampling import collectives, engines_of, is_inline, sampling_path
 from rl_sentinel.adapters.trl.tiny_trainer import WORDS, make_byte_tokenizer
@@ -99,7 +99,7 @@ def _prompts(target: Target, path: str, kind: str, engine: str, settings: Settin
             "prompts": Prompts(),
             "rows": EachRow(Table({"tokens": RowTokens("token", "int")})),
         },
-        doubles=collectives(target, path),
+        fakes=collectives(target, path),
         produced_by={"prompts": "grpo_trainer.py, _get_train_sampler: num_generations consecutive rows per prompt"},
     )
     form, result = PerRow("list"), Use("compared")

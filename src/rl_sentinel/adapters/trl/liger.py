@@ -21,10 +21,10 @@ def installed() -> bool:
 @contextmanager
 def layers_unchanged() -> Iterator[None]:
     """Prevent transformers from installing Liger's layers in a model; they compute the same values but need a GPU."""
-    double = ModuleType(LAYERS)
-    double._apply_liger_kernel_to_instance = _leave_layers  # type: ignore[attr-defined] # noqa: SLF001 - as Liger's
+    fake = ModuleType(LAYERS)
+    fake._apply_liger_kernel_to_instance = _leave_layers  # type: ignore[attr-defined] # noqa: SLF001 - as Liger's
     before = sys.modules.get(LAYERS)
-    sys.modules[LAYERS] = double
+    sys.modules[LAYERS] = fake
     try:
         yield
     finally:

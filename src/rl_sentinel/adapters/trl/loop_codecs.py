@@ -12,7 +12,7 @@ from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
 from rl_sentinel.adapters.kit.result_forms import AsReturned
 from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Derived, IfSet
-from rl_sentinel.adapters.trl.loop_doubles import Responses
+from rl_sentinel.adapters.trl.loop_fakes import Responses
 from rl_sentinel.adapters.trl.loop_trainer import Loop, nothing, run_loop
 from rl_sentinel.adapters.trl.token_model import LARGEST
 from rl_sentinel.core.batch import Batch, with_columns
@@ -110,7 +110,7 @@ def loop_step(  # noqa: PLR0913 - a method, its configuration, its batch, and ho
             "mini_batches": Constant(1),
         },
         produced_by=_PRODUCERS,
-        doubles={f"{trainer.rpartition('.')[0]}.gc.collect": nothing},
+        fakes={f"{trainer.rpartition('.')[0]}.gc.collect": nothing},
     )
 
 

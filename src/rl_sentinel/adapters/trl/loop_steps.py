@@ -10,7 +10,7 @@ from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.forms import Number, PerRow
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.trl.loop_codecs import FLAT
-from rl_sentinel.adapters.trl.loop_doubles import Responses
+from rl_sentinel.adapters.trl.loop_fakes import Responses
 from rl_sentinel.adapters.trl.loop_trainer import Loop, fixed_permutations, nothing, queries
 from rl_sentinel.core.boundary import Boundary, Output, Step
 from rl_sentinel.core.call import Function, Use
@@ -35,7 +35,7 @@ def logged_steps(path: str, generations: int) -> Boundary:
             "generations": Constant(generations),
         },
         produced_by={"batches": _COUNTED},
-        doubles={f"{trainer.rpartition('.')[0]}.gc.collect": nothing},
+        fakes={f"{trainer.rpartition('.')[0]}.gc.collect": nothing},
     )
     run = Use("run")
     return Boundary(

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.trl.loop_doubles import CONTEXT, FIRST_PROMPT, FIRST_TOKEN, Policy, Responses, Scorer
-from rl_sentinel.adapters.trl.rank_doubles import RankAccelerator
+from rl_sentinel.adapters.trl.loop_fakes import CONTEXT, FIRST_PROMPT, FIRST_TOKEN, Policy, Responses, Scorer
+from rl_sentinel.adapters.trl.rank_fakes import RankAccelerator
 from rl_sentinel.adapters.trl.tiny_trainer import PADDING, make_model, make_tokenizer
 
 #: The sampling temperature; not 1, so that log-probs without it differ.

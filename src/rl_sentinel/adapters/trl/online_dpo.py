@@ -16,7 +16,7 @@ from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.loop_codecs import flat, sampled, trains_as_sampled
-from rl_sentinel.adapters.trl.loop_doubles import CONTEXT, FIRST_PROMPT, FIRST_TOKEN, Policy, Responses
+from rl_sentinel.adapters.trl.loop_fakes import CONTEXT, FIRST_PROMPT, FIRST_TOKEN, Policy, Responses
 from rl_sentinel.adapters.trl.loop_trainer import LoopAccelerator
 from rl_sentinel.adapters.trl.preference_trainers import configuration_of
 from rl_sentinel.adapters.trl.preferences import PAIRED, SCALED
@@ -62,7 +62,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield Unbound(path, "policy-loss", why)
         return
     if "_calculate_rewards_from_functions" not in source_of(target.find(path)):
-        yield Unbound(path, "policy-loss", "its rewards come from a model or a judge, of which there is no double")
+        yield Unbound(path, "policy-loss", "its rewards come from a model or a judge, of which there is no fake")
         return
     yield from bindable(target, _loss(path), _metrics(path))
 

@@ -16,10 +16,10 @@ from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl.inline_engine_doubles import TextEngine
+from rl_sentinel.adapters.trl.inline_engine_fakes import TextEngine
 from rl_sentinel.adapters.trl.online_dpo import ONLINE, TWO, make_online
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
-from rl_sentinel.adapters.trl.rank_doubles import RankAccelerator
+from rl_sentinel.adapters.trl.rank_fakes import RankAccelerator
 from rl_sentinel.adapters.trl.release import source_of
 from rl_sentinel.adapters.trl.rollout_batch import FILL, id_tokens
 from rl_sentinel.adapters.trl.sampling import collectives
@@ -121,7 +121,7 @@ def _rows(target: Target, path: str, engine: str, *, varied: bool) -> Boundary:
             "ranks": Derived(ranks_of_pairs),
             "varied": Knob("varied"),
         },
-        doubles=collectives(target, path),
+        fakes=collectives(target, path),
         produced_by={"lengths": "online_dpo_trainer.py, _generate: the engine ends each completion with an end token"},
     )
     form = PerRow("list")

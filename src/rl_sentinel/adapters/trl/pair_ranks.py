@@ -36,7 +36,7 @@ from rl_sentinel.adapters.trl.preferences import (
     ready_trainer,
     trainer_path,
 )
-from rl_sentinel.adapters.trl.rank_doubles import RankAccelerator
+from rl_sentinel.adapters.trl.rank_fakes import RankAccelerator
 from rl_sentinel.adapters.trl.token_model import set_logprobs
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use

@@ -20,7 +20,7 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import itself
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
-from rl_sentinel.adapters.trl.rank_doubles import RankAccelerator
+from rl_sentinel.adapters.trl.rank_fakes import RankAccelerator
 from rl_sentinel.adapters.trl.tiny_trainer import PADDING, make_tokenizer
 from rl_sentinel.adapters.trl.token_model import PROMPT, token_ids
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
@@ -137,7 +137,7 @@ def _logged(path: str, trainer: str) -> Boundary:
             "rewards": EachCut(Column("reward", PerRow()), "ranks"),
             "lengths": EachCut(ResponseMask(NoPadding()), "ranks"),
         },
-        doubles={f"{module}.torch.distributed.{name}": double for name, double in COLLECTIVES.items()},
+        fakes={f"{module}.torch.distributed.{name}": fake for name, fake in COLLECTIVES.items()},
         produced_by={"rewards": "examples: trainer.log_stats(stats, batch, rewards) after each step, on each process"},
     )
     return Boundary(

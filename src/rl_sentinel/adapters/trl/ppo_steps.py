@@ -22,7 +22,7 @@ from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Derived, K
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.loop_codecs import FLAT, fills_width, sampled, several_tokens, trains_as_sampled
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
-from rl_sentinel.adapters.trl.ppo_doubles import Accumulation, UpdatedModel, collate
+from rl_sentinel.adapters.trl.ppo_fakes import Accumulation, UpdatedModel, collate
 from rl_sentinel.adapters.trl.ppo_losses import POLICY_LOGGED, VALUE_LOGGED
 from rl_sentinel.adapters.trl.ppo_updates import is_white, returns_are_scores, values_for, whitened
 from rl_sentinel.adapters.trl.token_model import PROMPT, ValueModel, token_ids

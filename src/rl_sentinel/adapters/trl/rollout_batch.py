@@ -24,7 +24,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import GRPO, RLOO, Prompts
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
 from rl_sentinel.adapters.trl.release import NAME, config_fields, source_of
-from rl_sentinel.adapters.trl.rollout_doubles import ready_to_score
+from rl_sentinel.adapters.trl.rollout_fakes import ready_to_score
 from rl_sentinel.adapters.trl.scoring import several_generations
 from rl_sentinel.adapters.trl.subclasses import overriding
 from rl_sentinel.adapters.trl.tiny_trainer import END, make_trainer

@@ -22,10 +22,10 @@ from rl_sentinel.adapters.trl.arguments import (
     trainer,
     truncated_fill_width,
 )
-from rl_sentinel.adapters.trl.rank_doubles import collectives
+from rl_sentinel.adapters.trl.rank_fakes import collectives
 from rl_sentinel.adapters.trl.release import config_fields, log_place, logs_by_mode, scoring_path, source_of
 from rl_sentinel.adapters.trl.result_forms import Logged
-from rl_sentinel.adapters.trl.rollout_doubles import evaluate_rollout, ready_to_score, rollout_modes, score_ranks
+from rl_sentinel.adapters.trl.rollout_fakes import evaluate_rollout, ready_to_score, rollout_modes, score_ranks
 from rl_sentinel.adapters.trl.scoring import PRODUCER, rollout_conditions
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
@@ -164,7 +164,7 @@ def _training(target: Target, path: str, kind: str, name: str, metrics: Metrics)
             "inputs": PromptsOfRanks(),
         },
         produced_by={"inputs": PRODUCER},
-        doubles=collectives(target, kind),
+        fakes=collectives(target, kind),
     )
     yield Boundary(
         path=path,
@@ -188,7 +188,7 @@ def _evaluation(target: Target, path: str, kind: str) -> Iterator[Boundary]:
         name="generated",
         arguments={"trainers": _rollout_trainers(kind, settings, {}), "inputs": PromptsOfRanks()},
         produced_by={"inputs": _EVALUATED},
-        doubles=collectives(target, kind),
+        fakes=collectives(target, kind),
     )
     received = Output("", "reward", at=Use("generated").attribute("received"))
     yield Boundary(
@@ -216,7 +216,7 @@ def _modes(target: Target, path: str, kind: str) -> Boundary:
             "inputs": PromptsOfRanks(),
         },
         produced_by={"inputs": _EVALUATED},
-        doubles=collectives(target, kind),
+        fakes=collectives(target, kind),
     )
     place = Use("generated")
     return Boundary(

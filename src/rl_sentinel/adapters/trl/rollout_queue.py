@@ -110,7 +110,7 @@ def delivered(kind: Callable[..., Any], lengths: Tensor, interval: float) -> dic
     arriving = Queue(samples)
     module, clock = inspect.getmodule(kind), SimpleNamespace(time=arriving.time, monotonic=arriving.time)
     plain = logging.getLogger(__name__)  # that of accelerate needs a started process group
-    doubles = {"time": clock, "threading": SimpleNamespace(Thread=_Thread), "logger": plain}
+    fakes = {"time": clock, "threading": SimpleNamespace(Thread=_Thread), "logger": plain}
     known = {
         "rollout_queue": arriving,
         "model_version_fn": lambda: 0,
@@ -121,7 +121,7 @@ def delivered(kind: Callable[..., Any], lengths: Tensor, interval: float) -> dic
     }
     takes = inspect.signature(kind).parameters
     found = list[dict[str, Any]]()
-    with replaced_globals(vars(module), **{n: double for n, double in doubles.items() if hasattr(module, n)}):
+    with replaced_globals(vars(module), **{n: fake for n, fake in fakes.items() if hasattr(module, n)}):
         dataset = kind(**{name: value for name, value in known.items() if name in takes})
         with suppress(AllDelivered):
             for sample in dataset:

@@ -19,7 +19,7 @@ from rl_sentinel.adapters.kit.scripted_sampling import WRONG, fit_to_length
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import GRPO, TRAINERS, Prompts
-from rl_sentinel.adapters.trl.rank_doubles import (
+from rl_sentinel.adapters.trl.rank_fakes import (
     all_gather_object,
     broadcast_object_list,
     gather,
@@ -27,8 +27,8 @@ from rl_sentinel.adapters.trl.rank_doubles import (
     rank_in_group,
 )
 from rl_sentinel.adapters.trl.release import NAME, fields_of, method, source_of
-from rl_sentinel.adapters.trl.rollout_doubles import FIRST_WORD, returned_names
-from rl_sentinel.adapters.trl.sampling_engine_doubles import OTHER_OPTION, VLLM, make_sampler, request_options, sample
+from rl_sentinel.adapters.trl.rollout_fakes import FIRST_WORD, returned_names
+from rl_sentinel.adapters.trl.sampling_engine_fakes import OTHER_OPTION, VLLM, make_sampler, request_options, sample
 from rl_sentinel.adapters.trl.two_ranks import rank_count
 from rl_sentinel.core.boundary import Boundary, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -113,12 +113,12 @@ def collectives(target: Target, path: str) -> Mapping[str, Callable[..., Any]]:
     module = path.rpartition(".")[0].rpartition(".")[0] if is_inline(target, path) else VLLM
     if not target.has(module):
         return {}
-    doubles = {"gather": gather, "gather_object": gather_object, "broadcast_object_list": broadcast_object_list}
-    found = {f"{module}.{name}": double for name, double in doubles.items() if hasattr(target.module(module), name)}
+    fakes = {"gather": gather, "gather_object": gather_object, "broadcast_object_list": broadcast_object_list}
+    found = {f"{module}.{name}": fake for name, fake in fakes.items() if hasattr(target.module(module), name)}
     if SPLIT_ENGINE not in inspect.getsource(target.module(module)):
         return found
     group: dict[str, Callable[..., Any]] = {"all_gather_object": all_gather_object, "get_rank": rank_in_group}
-    return found | {f"{module}.torch.distributed.{name}": double for name, double in group.items()}
+    return found | {f"{module}.torch.distributed.{name}": fake for name, fake in group.items()}
 
 
 def sampler(kind: str, engine: str, settings: Settings) -> Object:
@@ -146,7 +146,7 @@ def _options(target: Target, path: str, kind: str, engine: str, settings: Settin
             "trainer": sampler(kind, engine, settings),
             "engine": Constant(engine),
         },
-        doubles=collectives(target, path),
+        fakes=collectives(target, path),
         remembered=True,
     )
     return Boundary(
@@ -176,7 +176,7 @@ def _rows(target: Target, path: str, kind: str, engine: str, *, split: bool = Fa
             "ranks": Derived(rank_count),
             "split": Knob("split", default=False),
         },
-        doubles=collectives(target, path),
+        fakes=collectives(target, path),
         produced_by={"prompts": "grpo_trainer.py, _get_train_sampler: num_generations consecutive rows per prompt"},
     )
     return Boundary(

@@ -26,9 +26,9 @@ from rl_sentinel.adapters.trl.arguments import (
     trains_every_completion,
     trains_whole_completions,
 )
-from rl_sentinel.adapters.trl.rank_doubles import collectives
+from rl_sentinel.adapters.trl.rank_fakes import collectives
 from rl_sentinel.adapters.trl.release import NAME, config_fields, scoring_path, source_of
-from rl_sentinel.adapters.trl.rollout_doubles import ready_to_score
+from rl_sentinel.adapters.trl.rollout_fakes import ready_to_score
 from rl_sentinel.adapters.trl.two_ranks import rank_advantages, rollout_ranks
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
@@ -213,7 +213,7 @@ def _over_ranks(target: Target, path: str, kind: str, settings: Settings, claime
             "inputs": Prompts(),
         },
         produced_by={"inputs": PRODUCER},
-        doubles=collectives(target, kind),
+        fakes=collectives(target, kind),
     )
     outputs = {"advantage": replace(boundary.outputs["advantage"], at=Use("generated"))}
     return replace(boundary, steps=(step,), reads=frozenset(), outputs=outputs, reach="data-parallel ranks")

@@ -124,7 +124,7 @@ def _loss(path: str, loss_type: str) -> Boundary:
             "inputs": micro_batch({"old_per_token_logps": Column("old_logprob")}, tools=False),
         },
         each=("micro_batch",),
-        doubles={f"{MODULE}.selective_log_softmax": first_logit},
+        fakes={f"{MODULE}.selective_log_softmax": first_logit},
         produced_by={"inputs": "sdpo_trainer.py, _prepare_training_batch"},
     )
     return Boundary(

@@ -19,10 +19,10 @@ from rl_sentinel.adapters.kit.requirements import group_sizes
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import Completions, Prompts, truncated_fill_width
-from rl_sentinel.adapters.trl.rank_doubles import RankAccelerator
+from rl_sentinel.adapters.trl.rank_fakes import RankAccelerator
 from rl_sentinel.adapters.trl.release import source_of
 from rl_sentinel.adapters.trl.result_forms import Logged
-from rl_sentinel.adapters.trl.rollout_doubles import generated_rows
+from rl_sentinel.adapters.trl.rollout_fakes import generated_rows
 from rl_sentinel.adapters.trl.scoring import FAMILIES, rollout_conditions
 from rl_sentinel.adapters.trl.sdpo import TRAINER
 from rl_sentinel.adapters.trl.tiny_trainer import END, PADDING, RowRewards

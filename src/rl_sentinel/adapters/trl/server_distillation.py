@@ -18,7 +18,7 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import self_distillation
 from rl_sentinel.adapters.trl.arguments import completions, trains_whole_completions
-from rl_sentinel.adapters.trl.rank_doubles import RankAccelerator
+from rl_sentinel.adapters.trl.rank_fakes import RankAccelerator
 from rl_sentinel.adapters.trl.self_distillation import Model
 from rl_sentinel.core.batch import VOCABULARY
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound

@@ -80,7 +80,7 @@ def _loss(path: str) -> Boundary:
             "inputs": Table(inputs),
         },
         each=("micro_batch",),
-        doubles={f"{MODULE}.selective_log_softmax": first_logit},
+        fakes={f"{MODULE}.selective_log_softmax": first_logit},
         produced_by={"inputs": _PRODUCER},
     )
     return Boundary(

@@ -11,7 +11,7 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
 from rl_sentinel.adapters.trl.log_modes import empty_metrics, logged_elsewhere, mixed_with_training
 from rl_sentinel.adapters.trl.preference_trainers import batch_samples
-from rl_sentinel.adapters.trl.rank_doubles import RankAccelerator
+from rl_sentinel.adapters.trl.rank_fakes import RankAccelerator
 from rl_sentinel.adapters.trl.token_model import set_logits, set_logprobs
 
 #: A row of the data set: token ids of ``prompt`` and ``response``, and the mask ``trained`` of the response.

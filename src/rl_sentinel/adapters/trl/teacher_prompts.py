@@ -18,7 +18,7 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import Completions, Prompts
 from rl_sentinel.adapters.trl.dataset_preparation import ids_of
-from rl_sentinel.adapters.trl.rank_doubles import RankAccelerator, gather_object
+from rl_sentinel.adapters.trl.rank_fakes import RankAccelerator, gather_object
 from rl_sentinel.adapters.trl.scoring import rollout_conditions
 from rl_sentinel.adapters.trl.sdpo import MODULE, TRAINER
 from rl_sentinel.adapters.trl.tiny_trainer import END, PADDING, make_tokenizer
@@ -164,7 +164,7 @@ def _prompts(target: Target) -> Boundary:
             "parts": EachRank(Object(Part, parts)),
             "inputs": Prompts(),
         },
-        doubles={gathers: gather_object} if hasattr(target.module(MODULE), "gather_object") else {},
+        fakes={gathers: gather_object} if hasattr(target.module(MODULE), "gather_object") else {},
         produced_by={"inputs": _PRODUCER},
     )
     result = Use("compared")

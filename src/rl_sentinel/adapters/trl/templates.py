@@ -18,8 +18,8 @@ from rl_sentinel.adapters.trl.arguments import TRAINERS, WITH_TOOLS, trainer
 from rl_sentinel.adapters.trl.dataset_preparation import a_few_rows, ids_of
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
 from rl_sentinel.adapters.trl.release import source_of
-from rl_sentinel.adapters.trl.rollout_doubles import ready_to_train
-from rl_sentinel.adapters.trl.sampling_engine_doubles import arguments
+from rl_sentinel.adapters.trl.rollout_fakes import ready_to_train
+from rl_sentinel.adapters.trl.sampling_engine_fakes import arguments
 from rl_sentinel.adapters.trl.tiny_trainer import END, TEMPLATE, make_tokenizer
 from rl_sentinel.adapters.trl.token_differences import ROWS, count_differences, token_outputs
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound

@@ -20,7 +20,7 @@ from rl_sentinel.adapters.trl.arguments import TRAINERS, WITH_TOOLS, trainer
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
 from rl_sentinel.adapters.trl.release import source_of
 from rl_sentinel.adapters.trl.result_forms import Logged
-from rl_sentinel.adapters.trl.rollout_doubles import ready_to_train, returned_names
+from rl_sentinel.adapters.trl.rollout_fakes import ready_to_train, returned_names
 from rl_sentinel.adapters.trl.tiny_trainer import END
 from rl_sentinel.adapters.trl.tool_loop import answered, in_order, prompt_ids, with_tools
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
@@ -56,7 +56,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 def _counts(target: Target, kind: str, path: str, logged: dict[str, Output]) -> Boundary:
     module = path.rsplit(".", 2)[0]
-    doubles = {f"{module}.parse_response": parsed} if hasattr(target.module(module), "parse_response") else {}
+    fakes = {f"{module}.parse_response": parsed} if hasattr(target.module(module), "parse_response") else {}
     parts = {
         "trainer": trainer(kind, {}),
         "rank": Derived(lambda inputs: inputs.part[0]),
@@ -74,7 +74,7 @@ def _counts(target: Target, kind: str, path: str, logged: dict[str, Output]) -> 
             "entry": Constant(Function(path)),
             "trainers": EachCut(Object(ready_to_call, parts, at=at), "ranks"),
         },
-        doubles=doubles,
+        fakes=fakes,
         produced_by={"trainers": "grpo_trainer.py, _generate_and_score_completions: the prompts of a rank's rows"},
     )
     place = Use("first").attribute("_metrics")["train"]

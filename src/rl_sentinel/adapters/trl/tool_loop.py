@@ -16,7 +16,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import TRAINERS, WITH_TOOLS, trainer
 from rl_sentinel.adapters.trl.dataset_preparation import a_few_rows, ids_of
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
-from rl_sentinel.adapters.trl.rollout_doubles import returned_names
+from rl_sentinel.adapters.trl.rollout_fakes import returned_names
 from rl_sentinel.adapters.trl.tiny_trainer import END
 from rl_sentinel.adapters.trl.token_differences import count_differences, mask_output, token_outputs
 from rl_sentinel.core.boundary import Boundary, Step, Unbound
@@ -45,7 +45,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 def _loop(target: Target, kind: str, path: str, *, hidden: bool) -> Boundary:
     module = path.rsplit(".", 2)[0]
-    doubles = {f"{module}.parse_response": parsed} if hasattr(target.module(module), "parse_response") else {}
+    fakes = {f"{module}.parse_response": parsed} if hasattr(target.module(module), "parse_response") else {}
     step = Step(
         call=called_tools,
         name="differ",
@@ -55,7 +55,7 @@ def _loop(target: Target, kind: str, path: str, *, hidden: bool) -> Boundary:
             "lengths": ResponseMask(NoPadding()),
             "hidden": Knob("hidden"),
         },
-        doubles=doubles,
+        fakes=fakes,
         produced_by={"lengths": _LOOP},
     )
     result = Use("differ")

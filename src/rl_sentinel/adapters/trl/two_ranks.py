@@ -14,7 +14,7 @@ from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
 from rl_sentinel.adapters.kit.requirements import group_sizes
 from rl_sentinel.adapters.kit.value_codecs import Derived
 from rl_sentinel.adapters.trl.arguments import Completions, trainer
-from rl_sentinel.adapters.trl.rollout_doubles import ready_to_score
+from rl_sentinel.adapters.trl.rollout_fakes import ready_to_score
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.codec import Codec, Inputs
 

@@ -22,7 +22,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import GRPO, RLOO, Completions, Prompts, trainer, trains_whole_completions
 from rl_sentinel.adapters.trl.release import NAME, log_place
 from rl_sentinel.adapters.trl.result_forms import Logged
-from rl_sentinel.adapters.trl.rollout_doubles import ready_to_score
+from rl_sentinel.adapters.trl.rollout_fakes import ready_to_score
 from rl_sentinel.adapters.trl.scoring import FAMILIES, PRODUCER, RLOO_FAMILIES, several_generations
 from rl_sentinel.adapters.trl.tiny_trainer import RowRewards
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound

@@ -24,10 +24,10 @@ from rl_sentinel.adapters.trl.arguments import (
 )
 from rl_sentinel.adapters.trl.loss_families import PLAIN, RATIO, ROW, Family
 from rl_sentinel.adapters.trl.losses import clipping_subclasses, logged_metrics, release_family
-from rl_sentinel.adapters.trl.rank_doubles import collectives
+from rl_sentinel.adapters.trl.rank_fakes import collectives
 from rl_sentinel.adapters.trl.release import NAME, method, reads_tool_mask, source_of
 from rl_sentinel.adapters.trl.scoring import ENVIRONMENT
-from rl_sentinel.adapters.trl.update_doubles import optimizer_step, ready_to_update
+from rl_sentinel.adapters.trl.update_fakes import optimizer_step, ready_to_update
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
@@ -121,7 +121,7 @@ def _step(target: Target, kind: str, family: Family, derived: str = "", *, alone
         name="trained",
         arguments={"trainers": EachCut(Object(ready_to_update, parts, at=at), "ranks")},
         produced_by={"trainers": _PRODUCER},
-        doubles=collectives(target, kind),
+        fakes=collectives(target, kind),
     )
 
 

@@ -62,7 +62,7 @@ from rl_sentinel.adapters.verl import (
     scorers,
     separate_trainers,
     server_clients,
-    server_doubles,
+    server_fakes,
     sft,
     sft_loop,
     single_turn,
@@ -168,6 +168,6 @@ FRAMEWORK = Framework(
     light=packages.light,
     installation=packages.installation,
     earlier=packages.EARLIER,
-    doubles={"tensorrt_llm.llmapi": server_doubles.tensorrt_llm},
+    fakes={"tensorrt_llm.llmapi": server_fakes.tensorrt_llm},
     environment={"VERL_FORCE_DEVICE": "cpu"},
 )

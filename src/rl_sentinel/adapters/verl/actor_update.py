@@ -22,9 +22,8 @@ from rl_sentinel.adapters.verl.actor import SECTION, actor
 from rl_sentinel.adapters.verl.aggregation import aggregation
 from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, POLICY_TENSORS, constants, try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
-from rl_sentinel.adapters.verl.doubles import record_losses
 from rl_sentinel.adapters.verl.engine import GIVEN, LOSS, LOSS_TERMS, NUMBERS, ROWS
-from rl_sentinel.adapters.verl.engine_doubles import HuggingFaceDouble, fsdp_engine
+from rl_sentinel.adapters.verl.engine_fakes import HuggingFaceFake, fsdp_engine
 from rl_sentinel.adapters.verl.engine_passes import (
     CONFIG,
     DYNAMIC,
@@ -36,14 +35,15 @@ from rl_sentinel.adapters.verl.engine_passes import (
     present,
     prompts_differ,
 )
-from rl_sentinel.adapters.verl.engine_passes import DOUBLES as OF_ENGINE
-from rl_sentinel.adapters.verl.queue_doubles import Queue
+from rl_sentinel.adapters.verl.engine_passes import FAKES as OF_ENGINE
+from rl_sentinel.adapters.verl.fakes import record_losses
+from rl_sentinel.adapters.verl.queue_fakes import Queue
 from rl_sentinel.adapters.verl.queue_passes import data_of_queue, fill_queue
 from rl_sentinel.adapters.verl.queue_trainer import BASE, MODULE
 from rl_sentinel.adapters.verl.queue_trainer import TRAINER as V1_TRAINER
 from rl_sentinel.adapters.verl.rollout_batch import POSITIONS, position_step, trainer_batch
 from rl_sentinel.adapters.verl.training_worker import COLLECTIVES, TRAIN, SimulatedRank, worker_of
-from rl_sentinel.adapters.verl.training_worker import DOUBLES as OF_WORKER
+from rl_sentinel.adapters.verl.training_worker import FAKES as OF_WORKER
 from rl_sentinel.adapters.verl.training_worker import WORKER as TRAINING_WORKER
 from rl_sentinel.core.batch import VOCABULARY, Batch, with_columns
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
@@ -113,7 +113,7 @@ def updated(  # noqa: PLR0913 - what the trainer, the worker, the engine and the
     about: dict[str, Any],
     assign: Callable[..., None],
     queued: bool,  # noqa: FBT001 - passed by name
-    wrap: Callable[[CausalModel], Any] = HuggingFaceDouble,
+    wrap: Callable[[CausalModel], Any] = HuggingFaceFake,
 ) -> list[Tensor]:
     """Run the trainer's update of the actor on a batch; return the losses of its micro-batches.
 
@@ -164,7 +164,7 @@ def update_step(  # noqa: PLR0913 - the parts in which the engines differ
     owner: str,
     engine: Codec,
     *,
-    doubles: Mapping[str, Callable[..., Any]],
+    fakes: Mapping[str, Callable[..., Any]],
     call: Callable[..., Any] = updated,
     more: Mapping[str, Codec] | None = None,
 ) -> Step:
@@ -196,7 +196,7 @@ def update_step(  # noqa: PLR0913 - the parts in which the engines differ
     return Step(
         call=call,
         name="updated",
-        doubles=present(target, {**doubles, **OF_WORKER, f"{MODULE}.tq": Queue}),
+        fakes=present(target, {**fakes, **OF_WORKER, f"{MODULE}.tq": Queue}),
         arguments=arguments,
         produced_by={"data": _PRODUCED},
     )
@@ -226,7 +226,7 @@ def _updates(target: Target, method: str, owner: str) -> Iterator[Boundary]:
     yield loss_boundary(
         target,
         f"{method} -> {LM_HEAD}.forward_step -> {LOSS}",
-        update_step(target, method, owner, engine, doubles=OF_ENGINE),
+        update_step(target, method, owner, engine, fakes=OF_ENGINE),
         {"packed": DYNAMIC} if queued else {"padded": PADDED},
         f"trainer.use_v1={queued}, model.use_remove_padding={queued}",
     )

@@ -12,7 +12,7 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.rollout_servers import CONFIG, SERVERS, Server, distribution
-from rl_sentinel.adapters.verl.server_doubles import Engine, Options, server_of
+from rl_sentinel.adapters.verl.server_fakes import Engine, Options, server_of
 from rl_sentinel.core.boundary import Boundary, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
@@ -80,14 +80,14 @@ def _sends(target: Target, owner: str, texts: tuple[str, ...]) -> bool:
 def _request(target: Target, name: str, server: Server) -> Iterator[Boundary]:
     module = server.owner.rpartition(".")[0]
     request = f"{module}.LoRARequest"
-    doubles: dict[str, Callable[..., Any]] = {
-        **server.doubles,
+    fakes: dict[str, Callable[..., Any]] = {
+        **server.fakes,
         **({request: Options} if target.has(request) else {}),
     }
     step = Step(
         call=rank_that_samples,
         name="sent",
-        doubles=doubles,
+        fakes=fakes,
         arguments={
             "server": Constant(Function(server.owner)),
             "rollout": Object(CONFIG, {"name": Constant(name), "max_model_len": Constant(64)}, shared=True),

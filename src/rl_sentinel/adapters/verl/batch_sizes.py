@@ -125,7 +125,7 @@ def _cluster(kind: Any, ranks: int, parts: int) -> Iterator[None]:  # noqa: ANN4
     """Fake ranks, ``parts`` of which have different data, and fakes of the objects that a worker creates."""
     base = next(one for one in kind.__mro__ if one.__name__ == "Worker")
     state = {**parallel_state_of_one_process(), "get_data_parallel_world_size": lambda *_a, **_k: parts}
-    doubles: dict[str, Any] = {
+    fakes: dict[str, Any] = {
         **dict.fromkeys(_STARTED, Anything),
         "is_initialized": lambda: True,
         "get_world_size": lambda *_group: ranks,
@@ -138,7 +138,7 @@ def _cluster(kind: Any, ranks: int, parts: int) -> Iterator[None]:  # noqa: ANN4
     }
     module = vars(sys.modules[kind.__module__])  # the last releases wrap the constructor
     places = (module, vars(torch.distributed), vars(torch.distributed.device_mesh))
-    with replaced_globals(*places, **doubles), patch.object(base, "__init__", Anything.__init__):
+    with replaced_globals(*places, **fakes), patch.object(base, "__init__", Anything.__init__):
         yield
 
 

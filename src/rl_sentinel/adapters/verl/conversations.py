@@ -166,7 +166,7 @@ def same_path(path: str, **_about: object) -> str:
     return path
 
 
-_DOUBLES: Mapping[str, Callable[..., Any]] = {
+_FAKES: Mapping[str, Callable[..., Any]] = {
     f"{MODULE}.copy_local_path_from_hdfs": same_path,
     f"{MODULE}.logger": SilentLogger,
 }
@@ -220,7 +220,7 @@ def _dataset(target: Target, name: str, settings: Settings) -> Boundary:
             **{knob: Knob(knob, default=value) for knob, value in defaults.items()},
         },
         remembered=True,
-        doubles={path: double for path, double in _DOUBLES.items() if target.has(path)},
+        fakes={path: fake for path, fake in _FAKES.items() if target.has(path)},
         produced_by={"masks": _ROWS},
     )
     return Boundary(

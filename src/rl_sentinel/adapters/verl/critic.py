@@ -14,9 +14,9 @@ from rl_sentinel.adapters.verl.aggregation import HALVED, aggregation
 from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, constants, every_token_is_trained, try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.data_parallel import reducer_of
-from rl_sentinel.adapters.verl.doubles import run_update, worker_with_double
+from rl_sentinel.adapters.verl.fakes import run_update, worker_with_fake
 from rl_sentinel.adapters.verl.worker_batch import (
-    accelerator_doubles,
+    accelerator_fakes,
     dynamic_batch_size,
     equal_rows,
     forward_sizes,
@@ -74,14 +74,14 @@ def _critic(target: Target, fields: Mapping[str, Codec], values: Codec) -> Codec
     """The critic with its configuration, and a fake model that returns ``values``."""
     sizes = update_sizes(inspect.getsource(target.find(CRITIC)))
     config = default_config(target, "critic", {**sizes, **fields})
-    return worker_object(worker_with_double, CRITIC, config, {"values": values}, model="critic_optimizer")
+    return worker_object(worker_with_fake, CRITIC, config, {"values": values}, model="critic_optimizer")
 
 
 def _values(target: Target, source: str, *, dynamic: bool) -> Boundary:
     step = Step(
         call=VALUES,
         name="values",
-        doubles=accelerator_doubles(target, MODULE, source),
+        fakes=accelerator_fakes(target, MODULE, source),
         arguments={"0": _critic(target, {}, Column("value")), "1": worker_data({}, **forward_sizes(dynamic=dynamic))},
         produced_by={"1": f"{MASK_PRODUCER}; {_WORKER}"},
     )
@@ -113,7 +113,7 @@ def _update(target: Target, mode: str, source: str, *, dynamic: bool = False) ->
     step = Step(
         call=run_update,
         name="made",
-        doubles=accelerator_doubles(target, MODULE, source),
+        fakes=accelerator_fakes(target, MODULE, source),
         arguments={
             "update": Constant(Function(UPDATE)),
             "worker": _critic(target, fields, Column("value", leaf=True)),

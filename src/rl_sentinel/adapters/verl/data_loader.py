@@ -80,7 +80,7 @@ def run_epochs(create: Callable[..., Any], config: Any, rows: int) -> dict[str, 
     """The prompt order of a run, that of a run restored in epoch two, and the number of uses of each prompt."""
     config.data.train_files = config.data.val_files = rows
 
-    def loaders() -> Any:  # noqa: ANN401 - a trainer double
+    def loaders() -> Any:  # noqa: ANN401 - a trainer fake
         trainer = SimpleNamespace(config=config, tokenizer=None, processor=None)
         create(trainer, *([None] * (len(inspect.signature(create).parameters) - 1)))
         return trainer
@@ -107,7 +107,7 @@ def run_epochs(create: Callable[..., Any], config: Any, rows: int) -> dict[str, 
     }
 
 
-def _epoch(trainer: Any) -> list[int]:  # noqa: ANN401 - a trainer double
+def _epoch(trainer: Any) -> list[int]:  # noqa: ANN401 - a trainer fake
     return [row for batch in trainer.train_dataloader for row in batch]
 
 
@@ -128,16 +128,16 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield from try_bind(target, PATH, "batch", lambda: [_loaders(target)])
 
 
-def loader_doubles(target: Target) -> dict[str, Callable[..., Any]]:
+def loader_fakes(target: Target) -> dict[str, Callable[..., Any]]:
     """Fake data sets, and data loaders without worker processes."""
-    doubles: dict[str, Callable[..., Any]] = {
+    fakes: dict[str, Callable[..., Any]] = {
         f"{MODULE}.StatefulDataLoader": stateful_loader,
         f"{MODULE}.DataLoader": partial(loader_without_workers, torch.utils.data.DataLoader),
         f"{MODULE}.RLHFDataset": PromptDataset,
         f"{MAIN}.create_rl_dataset": PromptDataset,
         f"{MODULE}.create_rl_dataset": PromptDataset,
     }
-    return {path: double for path, double in doubles.items() if target.has(path)}
+    return {path: fake for path, fake in fakes.items() if target.has(path)}
 
 
 def _loaders(target: Target) -> Boundary:
@@ -153,7 +153,7 @@ def _loaders(target: Target) -> Boundary:
             "config": default_config(target, "", fields),
             "rows": Derived(lambda inputs: inputs.batch.rows),
         },
-        doubles=loader_doubles(target),
+        fakes=loader_fakes(target),
         produced_by={"config": "verl/trainer/config: the configuration files of the release"},
     )
     result, form = Use("drawn"), PerRow()

@@ -18,11 +18,11 @@ from rl_sentinel.adapters.verl.arguments import (
     every_token_is_trained,
     try_bind,
 )
-from rl_sentinel.adapters.verl.doubles import data_parallel_actor, run_update
 from rl_sentinel.adapters.verl.engine import NUMBERS, REGULARIZED
+from rl_sentinel.adapters.verl.fakes import data_parallel_actor, run_update
 from rl_sentinel.adapters.verl.losses import loss_mode, selectable
 from rl_sentinel.adapters.verl.worker_batch import (
-    accelerator_doubles,
+    accelerator_fakes,
     dynamic_batch_size,
     equal_rows,
     reads_response_mask,
@@ -200,7 +200,7 @@ def _step(target: Target, config: Codec, source: str) -> Step:
     return Step(
         call=run_update,
         name="made",
-        doubles=accelerator_doubles(target, ACTOR.rpartition(".")[0], source),
+        fakes=accelerator_fakes(target, ACTOR.rpartition(".")[0], source),
         arguments={
             "update": Constant(Function(UPDATE)),
             "worker": worker_object(data_parallel_actor, ACTOR, config, outputs, kind="__class__.__base__"),

@@ -20,9 +20,9 @@ from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.batch_sizes import FSDP, MEGATRON
-from rl_sentinel.adapters.verl.doubles import cpu_device
+from rl_sentinel.adapters.verl.fakes import cpu_device
 from rl_sentinel.adapters.verl.tool_turns import untimed
-from rl_sentinel.adapters.verl.worker_batch import accelerator_doubles
+from rl_sentinel.adapters.verl.worker_batch import accelerator_fakes
 from rl_sentinel.core.boundary import Boundary, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
@@ -108,7 +108,7 @@ def responses(kind: Any, mask: Callable[..., Tensor], rows: list[list[int]]) -> 
         _is_rollout=True,
         **dict.fromkeys(("_is_actor", "_is_lora", "_is_offload_param", "_is_offload_optimizer"), False),
     )
-    with replaced_globals(vars(sys.modules[kind.__module__]), **_DOUBLES):
+    with replaced_globals(vars(sys.modules[kind.__module__]), **_FAKES):
         found = inspect.unwrap(kind.generate_sequences)(worker, Rows()).tensors["mask"]
     counted = [row[own.bool()][:-1] - SHIFT for row, own in zip(sampled, found, strict=True)]
     return {"tokens": [fit_to_length(own.tolist(), len(row), -1) for own, row in zip(counted, rows, strict=True)]}
@@ -118,7 +118,7 @@ def _nothing(*_about: object, **_options: object) -> None:
     """Do nothing, in place of calls to the accelerator and to other ranks."""
 
 
-_DOUBLES: dict[str, Any] = {
+_FAKES: dict[str, Any] = {
     **dict.fromkeys(("log_gpu_memory_usage", "aggressive_empty_cache"), _nothing),
     **dict.fromkeys(("get_device_id", "get_device_name"), cpu_device),
     **dict.fromkeys(("simple_timer", "_timer"), untimed),
@@ -131,7 +131,7 @@ _DOUBLES: dict[str, Any] = {
 def _responses(target: Target, worker: str, mask: str) -> Iterator[Boundary]:
     module, device = worker.rpartition(".")[0], "torch.cuda.current_device"
     source = inspect.getsource(inspect.unwrap(target.find(worker).generate_sequences))
-    doubles = accelerator_doubles(target, module, "") | ({f"{module}.{device}": cpu_device} if device in source else {})
+    fakes = accelerator_fakes(target, module, "") | ({f"{module}.{device}": cpu_device} if device in source else {})
     step = Step(
         call=responses,
         name="responses",
@@ -140,7 +140,7 @@ def _responses(target: Target, worker: str, mask: str) -> Iterator[Boundary]:
             "mask": Constant(Function(mask)),
             "rows": EachRow(RowTokens("token", "int")),
         },
-        doubles=doubles,
+        fakes=fakes,
         produced_by={"rows": _PRODUCED},
     )
     yield Boundary(

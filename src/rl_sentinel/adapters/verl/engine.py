@@ -20,7 +20,7 @@ from rl_sentinel.adapters.verl.actor import SECTION, actor, optimizer
 from rl_sentinel.adapters.verl.aggregation import HALVED, aggregation
 from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, POLICY_TENSORS, constants
 from rl_sentinel.adapters.verl.correction import BOTH, reach_of_weights, weights_of_sampler
-from rl_sentinel.adapters.verl.doubles import EngineDouble, cpu_device
+from rl_sentinel.adapters.verl.fakes import EngineFake, cpu_device
 from rl_sentinel.adapters.verl.losses import loss_mode, selectable
 from rl_sentinel.adapters.verl.registries import LOSSES, registered
 from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
@@ -242,7 +242,7 @@ def engine_step(  # noqa: PLR0913 - what the loss reads, and where it comes from
         cites: further lines that produce the batch.
         padded: whether the loss takes padded outputs of the model.
     """
-    engine = Object(EngineDouble, {"answers": Table(answers), "lengths": Lengths(), "padded": Constant(padded)})
+    engine = Object(EngineFake, {"answers": Table(answers), "lengths": Lengths(), "padded": Constant(padded)})
     tensors: dict[str, Codec] = {
         "prompts": Derived(lambda inputs: torch.ones(inputs.batch.rows, 1, dtype=torch.int64)),
         "responses": Column("token"),
@@ -270,7 +270,7 @@ def engine_step(  # noqa: PLR0913 - what the loss reads, and where it comes from
     return Step(
         call=CUT,
         name="trained",
-        doubles={f"{MODULE}.get_device_id": cpu_device},
+        fakes={f"{MODULE}.get_device_id": cpu_device},
         arguments={"self": engine, "data": data, "loss_function": function},
         produced_by={
             "data": "; ".join(

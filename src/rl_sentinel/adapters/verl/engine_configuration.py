@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from rl_sentinel.adapters.kit.result_forms import Accepted
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import try_bind
-from rl_sentinel.adapters.verl.engine_passes import CONFIG, DOUBLES, LM_HEAD, MODULE, fsdp, present
+from rl_sentinel.adapters.verl.engine_passes import CONFIG, FAKES, LM_HEAD, MODULE, fsdp, present
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
@@ -44,7 +44,7 @@ def _constructor(target: Target) -> Boundary:
     step = Step(
         call=engine.make,
         name="made",
-        doubles=present(target, DOUBLES),
+        fakes=present(target, FAKES),
         arguments=engine.parts,
         produced_by={
             "config": "trainer/sft_trainer.py, _build_engine; workers/engine_workers.py: the class of the engine"

@@ -17,16 +17,16 @@ from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, constants, section
-from rl_sentinel.adapters.verl.doubles import cpu_device
-from rl_sentinel.adapters.verl.engine_doubles import (
+from rl_sentinel.adapters.verl.engine_fakes import (
     SEQUENCE_GROUP,
     FusedForward,
-    HuggingFaceDouble,
+    HuggingFaceFake,
     PolicyOutput,
     SequenceRanks,
     fsdp_engine,
     pass_of_trainer,
 )
+from rl_sentinel.adapters.verl.fakes import cpu_device
 from rl_sentinel.adapters.verl.rollout_batch import POSITIONS, position_step, trainer_batch
 from rl_sentinel.adapters.verl.worker_batch import MICRO_BATCH
 from rl_sentinel.core.batch import Batch, take_positions, take_rows
@@ -107,20 +107,20 @@ WORKER: Mapping[str, Codec] = {
 }
 
 #: Makes the model that the engine calls.
-HUGGING_FACE = Constant(HuggingFaceDouble)
+HUGGING_FACE = Constant(HuggingFaceFake)
 
 #: Number of ranks that share each sequence.
 RANKS = Knob("ranks", default=1)
 
-#: Doubles for kernels that need a GPU, in releases that have no other way.
+#: Fakes for kernels that need a GPU, in releases that have no other way.
 KERNELS: Mapping[str, Callable[..., Any]] = {
     "verl.workers.utils.padding.unpad_input": unpad_input,
     "verl.workers.utils.padding.pad_input": pad_input,
     "verl.utils.seqlen_balancing.get_device_name": cpu_device,
 }
 
-#: Doubles for devices and for the collectives of the ranks that share sequences.
-DOUBLES: Mapping[str, Callable[..., Any]] = {
+#: Fakes for devices and for the collectives of the ranks that share sequences.
+FAKES: Mapping[str, Callable[..., Any]] = {
     **KERNELS,
     f"{MODULE}.get_device_id": cpu_device,
     f"{MODULE}.get_device_name": cpu_device,
@@ -146,9 +146,9 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             yield from _fused(target)
 
 
-def present(target: Target, doubles: Mapping[str, Callable[..., Any]]) -> Mapping[str, Callable[..., Any]]:
+def present(target: Target, fakes: Mapping[str, Callable[..., Any]]) -> Mapping[str, Callable[..., Any]]:
     """The fakes whose names exist in this release."""
-    return {path: double for path, double in doubles.items() if target.has(path)}
+    return {path: fake for path, fake in fakes.items() if target.has(path)}
 
 
 def fsdp(kind: str) -> Object:
@@ -170,7 +170,7 @@ def trainer_step(  # noqa: PLR0913 - the parts in which the passes differ
     wrap: Codec = HUGGING_FACE,
     squares: bool = True,
     more: Mapping[str, Codec] | None = None,
-    doubles: Mapping[str, Callable[..., Any]],
+    fakes: Mapping[str, Callable[..., Any]],
 ) -> Step:
     """The step that runs a method of the trainer with an engine; the model returns ``columns``.
 
@@ -182,7 +182,7 @@ def trainer_step(  # noqa: PLR0913 - the parts in which the passes differ
     return Step(
         call=pass_of_trainer,
         name="passed",
-        doubles=doubles,
+        fakes=fakes,
         arguments={
             "method": Constant(Function(method)),
             "owner": Constant(Function(TRAINER)),
@@ -243,10 +243,10 @@ class PerToken(Padded):
         return Padded.source(self, f"{expression}.flatten(1)", sizes)
 
 
-def value_step(target: Target, engine: Codec, wrap: Codec, doubles: Mapping[str, Callable[..., Any]]) -> Step:
+def value_step(target: Target, engine: Codec, wrap: Codec, fakes: Mapping[str, Callable[..., Any]]) -> Step:
     """The step of the critic's forward pass. The trainer passes the values to GAE."""
     more = {"estimate": Constant(Function(ESTIMATE))} if target.has(ESTIMATE) else {}
-    return trainer_step(VALUES, engine, "value", wrap=wrap, more=more, doubles=doubles)
+    return trainer_step(VALUES, engine, "value", wrap=wrap, more=more, fakes=fakes)
 
 
 def value_boundary(path: str, step: Step, settings: Mapping[str, Settings], reach: str) -> Boundary:
@@ -267,7 +267,7 @@ def value_boundary(path: str, step: Step, settings: Mapping[str, Settings], reac
 
 def _log_probs(target: Target, path: str) -> Iterator[Boundary]:
     settings = {"packed": DYNAMIC, "padded": PADDED, "sequence parallel": TWO_RANKS}
-    step = trainer_step(LOG_PROBS, fsdp(LM_HEAD), "logits", doubles=present(target, DOUBLES))
+    step = trainer_step(LOG_PROBS, fsdp(LM_HEAD), "logits", fakes=present(target, FAKES))
     reach = "padded: model.use_remove_padding=False; sequence parallel: actor.ulysses_sequence_parallel_size=2"
     yield log_prob_boundary(target, path, step, settings, reach)
 
@@ -281,8 +281,8 @@ def _fused(target: Target) -> Iterator[Boundary | Unbound]:
         yield Unbound(path, "batch", why)
         return
     wrap = Object(FusedForward, {"choose": Constant(Function(CHOOSE)), "backend": Constant("torch")})
-    doubles = {**DOUBLES, f"{DENSE}.CausalLMOutputForPPO": PolicyOutput}
-    step = trainer_step(LOG_PROBS, fsdp(LM_HEAD), "logits", wrap=wrap, squares=False, doubles=present(target, doubles))
+    fakes = {**FAKES, f"{DENSE}.CausalLMOutputForPPO": PolicyOutput}
+    step = trainer_step(LOG_PROBS, fsdp(LM_HEAD), "logits", wrap=wrap, squares=False, fakes=present(target, fakes))
     reach = (
         "model.use_fused_kernels=True, model.fused_kernel_options.impl_backend=torch; padded: "
         "model.use_remove_padding=False; sequence parallel: actor.ulysses_sequence_parallel_size=2"
@@ -291,5 +291,5 @@ def _fused(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _values(target: Target, path: str) -> Iterator[Boundary]:
-    step = value_step(target, fsdp(VALUE_HEAD), HUGGING_FACE, present(target, DOUBLES))
+    step = value_step(target, fsdp(VALUE_HEAD), HUGGING_FACE, present(target, FAKES))
     yield value_boundary(path, step, {"padded": PADDED}, "critic.model.use_remove_padding=False")

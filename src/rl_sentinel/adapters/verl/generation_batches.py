@@ -10,7 +10,7 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
-from rl_sentinel.adapters.verl.data_loader import PATH, SAMPLERS, loader_doubles, offers
+from rl_sentinel.adapters.verl.data_loader import PATH, SAMPLERS, loader_fakes, offers
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.call import Function
 from rl_sentinel.core.case import Settings
@@ -62,5 +62,5 @@ def _generation_batches(target: Target) -> Iterator[Boundary]:
         settings={"prompts drawn at a time": DRAWN},
         cite=_DOCS,
         reach="data.gen_batch_size, as in the scripts of DAPO",
-        doubles=loader_doubles(target),
+        fakes=loader_fakes(target),
     )

@@ -15,8 +15,8 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.actor import actor
 from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, constants
 from rl_sentinel.adapters.verl.data_parallel import ACTOR
-from rl_sentinel.adapters.verl.doubles import worker_with_double
-from rl_sentinel.adapters.verl.worker_batch import SIZES, accelerator_doubles, forward_sizes, worker_data, worker_object
+from rl_sentinel.adapters.verl.fakes import worker_with_fake
+from rl_sentinel.adapters.verl.worker_batch import SIZES, accelerator_fakes, forward_sizes, worker_data, worker_object
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
@@ -43,16 +43,16 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 def _scored(target: Target, source: str, *, dynamic: bool) -> Boundary:
     config = actor(target, "vanilla", {**SIZES, **constants(use_torch_compile=False)})
-    doubles = accelerator_doubles(target, ACTOR.rpartition(".")[0], source)
+    fakes = accelerator_fakes(target, ACTOR.rpartition(".")[0], source)
     if target.has(_KERNEL):
-        doubles[_KERNEL] = token_losses
+        fakes[_KERNEL] = token_losses
     with_entropy = "calculate_entropy" in source
     step = Step(
         call=PATH,
         name="scored",
-        doubles=doubles,
+        fakes=fakes,
         arguments={
-            "0": worker_object(worker_with_double, ACTOR, config, {"logits": Column("logits")}),
+            "0": worker_object(worker_with_fake, ACTOR, config, {"logits": Column("logits")}),
             "1": worker_data({}, **forward_sizes(dynamic=dynamic), temperature=Knob("temperature")),
             **(constants(calculate_entropy=True) if with_entropy else {}),
         },

@@ -22,20 +22,20 @@ from rl_sentinel.adapters.verl import critic, data_parallel
 from rl_sentinel.adapters.verl.actor import actor
 from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, POLICY_TENSORS, constants, try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
-from rl_sentinel.adapters.verl.doubles import EngineDouble, ModelDouble, data_parallel_actor, worker_with_double
 from rl_sentinel.adapters.verl.engine import LOSS, update_of_actor
+from rl_sentinel.adapters.verl.fakes import EngineFake, ModelFake, data_parallel_actor, worker_with_fake
 from rl_sentinel.adapters.verl.training_worker import (
     CHUNKS,
     COLLECTIVES,
-    DOUBLES,
     ENGINE,
+    FAKES,
     TRAIN,
     WORKER,
     engine_class,
     prepare_mini_batch,
     worker_of,
 )
-from rl_sentinel.adapters.verl.worker_batch import accelerator_doubles, update_sizes, worker_data, worker_object
+from rl_sentinel.adapters.verl.worker_batch import accelerator_fakes, update_sizes, worker_data, worker_object
 from rl_sentinel.core.batch import Batch, take_rows
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -66,7 +66,7 @@ class Role:
     at: Mapping[str, str]
 
 
-class NormsDouble(ModelDouble):
+class NormsFake(ModelFake):
     """A fake model and optimizer; the gradient norm of a step is the step number."""
 
     taken = 0
@@ -85,8 +85,8 @@ class NormsDouble(ModelDouble):
 
 def logged_norms(update: Callable[..., Mapping[str, Any]], worker: Any, data: Any, metric: str) -> list[float]:  # noqa: ANN401 - of the target
     """Run an update in mini-batches of equal size; return how often the norm of each row's mini-batch is logged."""
-    double = next(getattr(worker, name) for name in ("actor_optimizer", "critic_optimizer") if hasattr(worker, name))
-    double.__class__ = NormsDouble
+    fake = next(getattr(worker, name) for name in ("actor_optimizer", "critic_optimizer") if hasattr(worker, name))
+    fake.__class__ = NormsFake
     return _uses(update(worker, data).get(metric, []), data.batch.batch_size[0])
 
 
@@ -94,7 +94,7 @@ def norms_of_training_worker(  # noqa: PLR0913 - classes of the target, and what
     worker: Any,  # noqa: ANN401 - a class of the target
     owner: Any,  # noqa: ANN401 - as above
     chunk: Callable[..., list[Any]],
-    model: EngineDouble,
+    model: EngineFake,
     data: Any,  # noqa: ANN401 - a TensorDict
     loss_function: Callable[..., Any],
 ) -> list[float]:
@@ -103,7 +103,7 @@ def norms_of_training_worker(  # noqa: PLR0913 - classes of the target, and what
     size = rows // PARTS
     prepare_mini_batch(tensors, data, model, mini_batch_size=size, micro_batch_size_per_gpu=size)
     steps = count(1)
-    own = EngineDouble(model.answers, model.lengths)
+    own = EngineFake(model.answers, model.lengths)
     engine = bare_instance(engine_class(owner), model=own, optimizer_step=lambda: float(next(steps)))
     with replaced_globals(vars(dist), **COLLECTIVES):
         made = run_on_ranks(1, lambda _rank: worker_of(worker, engine, loss_function).train_mini_batch(data))
@@ -142,7 +142,7 @@ def _logged(target: Target, role: Role, owner: str, source: str) -> Iterator[Bou
     step = Step(
         call=logged_norms,
         name="norms",
-        doubles=accelerator_doubles(target, owner.rpartition(".")[0], source),
+        fakes=accelerator_fakes(target, owner.rpartition(".")[0], source),
         arguments={
             "update": Constant(Function(role.update)),
             "worker": worker_object(role.make, owner, role.config(target, sizes), role.outputs, **role.at),
@@ -170,7 +170,7 @@ def _of_training_worker(target: Target) -> Boundary:
             "data": engine.arguments["data"],
             "loss_function": engine.arguments["loss_function"],
         },
-        doubles={**engine.doubles, **{path: double for path, double in DOUBLES.items() if target.has(path)}},
+        fakes={**engine.fakes, **{path: fake for path, fake in FAKES.items() if target.has(path)}},
     )
     return _boundary(TRAIN, *whole.steps[:number], step, numbers=next(iter(whole.settings.values())))
 
@@ -223,7 +223,7 @@ _ROLES = (
     Role(
         critic.UPDATE,
         "critic/grad_norm",
-        worker_with_double,
+        worker_with_fake,
         _of_critic,
         {"values": Column("old_value"), "returns": Column("returns")},
         {"values": Column("value", leaf=True)},

@@ -140,7 +140,7 @@ def _sharded(path: str, quantity: str, **options: int) -> list[Boundary]:
         + (", actor.entropy_from_logits_with_chunking=True, actor.entropy_coeff above 0" if options else ""),
         "produced_by": "workers/actor/megatron_actor.py, logits_processor: float32 logits, divided by temperature",
         "arguments": {name: Constant(value) for name, value in options.items()},
-        "doubles": {
+        "fakes": {
             f"{_PARALLEL}.mpu": OneRank,
             f"{_PARALLEL}.torch.compile": no_compile,
         },

@@ -20,10 +20,10 @@ from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, POLICY_TENSORS, c
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.data_parallel import ACTOR as DATA_PARALLEL
 from rl_sentinel.adapters.verl.data_parallel import update_of
-from rl_sentinel.adapters.verl.doubles import ModelDouble, run_update
 from rl_sentinel.adapters.verl.engine import NUMBERS
+from rl_sentinel.adapters.verl.fakes import ModelFake, run_update
 from rl_sentinel.adapters.verl.worker_batch import (
-    accelerator_doubles,
+    accelerator_fakes,
     dynamic_batch_size,
     reads_response_mask,
     update_sizes,
@@ -52,7 +52,7 @@ _PRODUCED = (
 )
 
 
-class MegatronDouble(ModelDouble):
+class MegatronFake(ModelFake):
     """A fake model chunk and optimizer; its logits are a log-prob and an entropy per position.
 
     Both numbers are of the policy at ``temperature``, multiplied by the temperature.
@@ -93,15 +93,15 @@ PROFILER = SimpleNamespace(enable=False, **dict.fromkeys(("start", "step", "stop
 
 def megatron_actor(kind: Any, config: Any, answers: Mapping[str, Tensor]) -> Any:  # noqa: ANN401 - classes of the target
     """A verl actor with a fake model. The constructor is not run, because it needs Megatron."""
-    double, actor = MegatronDouble(dict(answers)), object.__new__(kind)
+    fake, actor = MegatronFake(dict(answers)), object.__new__(kind)
     vars(actor).update(
         config=config,
         hf_config=SimpleNamespace(architectures=["LlamaForCausalLM"]),
         tf_config=SimpleNamespace(sequence_parallel=False, overlap_moe_expert_parallel_comm=False),
         model_config=SimpleNamespace(vocab_size=2),
         mtp_config=None,
-        actor_module=[double],
-        actor_optimizer=double,
+        actor_module=[fake],
+        actor_optimizer=fake,
         use_fused_kernels=False,
         use_torch_profiler=False,
         prof=PROFILER,
@@ -133,7 +133,7 @@ def schedule(forward_step_func: Any, data_iterator: Any, model: Any, num_microba
 
 
 def forward(
-    model: Any,  # noqa: ANN401 - the double
+    model: Any,  # noqa: ANN401 - the fake
     input_ids: Tensor,
     *_masks: object,
     logits_processor: Callable[..., Any] | None = None,
@@ -161,7 +161,7 @@ class NoRouting:
     is_r2_record_action = staticmethod(lambda *_about: False)
 
 
-def doubles_of(target: Target, source: str) -> dict[str, Callable[..., Any]]:
+def fakes_of(target: Target, source: str) -> dict[str, Callable[..., Any]]:
     """Fakes of Megatron, the model and the accelerator, for names that exist in the actor's module."""
     ours: dict[str, Callable[..., Any]] = {
         "get_forward_backward_func": lambda: schedule,
@@ -174,8 +174,8 @@ def doubles_of(target: Target, source: str) -> dict[str, Callable[..., Any]]:
         "RouterReplayHelper": NoRouting,
         "logger": SilentLogger,  # the real logger has a method that only transformers adds
     }
-    present = {f"{MODULE}.{name}": double for name, double in ours.items() if target.has(f"{MODULE}.{name}")}
-    return {**accelerator_doubles(target, MODULE, source), **present, FORWARD: lambda _config: forward}
+    present = {f"{MODULE}.{name}": fake for name, fake in ours.items() if target.has(f"{MODULE}.{name}")}
+    return {**accelerator_fakes(target, MODULE, source), **present, FORWARD: lambda _config: forward}
 
 
 def _parallel_state() -> Mapping[str, Callable[..., Any]]:
@@ -207,7 +207,7 @@ def _update(target: Target, mode: str, source: str) -> Boundary:
     step = Step(
         call=run_minibatch_update,
         name="made",
-        doubles=doubles_of(target, source),
+        fakes=fakes_of(target, source),
         arguments={
             "worker": worker_object(megatron_actor, ACTOR, actor_config(target, mode, source), outputs),
             "data": worker_data(

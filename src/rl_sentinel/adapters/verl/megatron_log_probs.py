@@ -19,9 +19,9 @@ from rl_sentinel.adapters.verl.megatron import (
     ACTOR,
     FORWARD,
     MODULE,
-    MegatronDouble,
+    MegatronFake,
     actor_config,
-    doubles_of,
+    fakes_of,
     megatron_actor,
 )
 from rl_sentinel.adapters.verl.megatron_passes import PARALLEL, log_probs_in_place
@@ -33,7 +33,7 @@ ENTROPY = f"{MODULE}.vocab_parallel_entropy"
 LOG_PROBS = f"{MODULE}.vocab_parallel_log_probs_from_logits"
 
 
-class LogitsDouble(MegatronDouble):
+class LogitsFake(MegatronFake):
     """A fake model chunk that returns given logits."""
 
     def logits(self, input_ids: Tensor) -> Tensor:
@@ -46,7 +46,7 @@ def actor_with_logits(kind: Any, config: Any, answers: Mapping[str, Tensor]) -> 
     """A verl actor whose model returns given logits; the constructor is not run."""
     one_process_group()
     actor = megatron_actor(kind, config, answers)
-    actor.actor_module[0].__class__ = LogitsDouble
+    actor.actor_module[0].__class__ = LogitsFake
     return actor
 
 
@@ -72,12 +72,12 @@ def _scored(target: Target, source: str, *, dynamic: bool) -> Boundary:
         f"{PARALLEL}.mpu": OneRank,
         f"{PARALLEL}.torch.compile": no_compile,
     }
-    shared = {path: double for path, double in doubles_of(target, source).items() if path != ENTROPY}
+    shared = {path: fake for path, fake in fakes_of(target, source).items() if path != ENTROPY}
     config = actor_config(target, "token-mean", source)
     step = Step(
         call=PATH,
         name="scored",
-        doubles={**shared, **{path: double for path, double in own.items() if target.has(path)}},
+        fakes={**shared, **{path: fake for path, fake in own.items() if target.has(path)}},
         arguments={
             "0": worker_object(actor_with_logits, ACTOR, config, {"logits": Column("logits")}),
             "1": worker_data({}, **forward_sizes(dynamic=dynamic), temperature=Knob("temperature")),

@@ -21,8 +21,7 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.process_group import one_process_group, parallel_state_of_one_process
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import constants
-from rl_sentinel.adapters.verl.doubles import cpu_device
-from rl_sentinel.adapters.verl.engine_doubles import SEQUENCE_GROUP, SequenceRanks
+from rl_sentinel.adapters.verl.engine_fakes import SEQUENCE_GROUP, SequenceRanks
 from rl_sentinel.adapters.verl.engine_passes import (
     DYNAMIC,
     KERNELS,
@@ -37,6 +36,7 @@ from rl_sentinel.adapters.verl.engine_passes import (
     value_boundary,
     value_step,
 )
+from rl_sentinel.adapters.verl.fakes import cpu_device
 from rl_sentinel.adapters.verl.megatron import NoRouting, SilentLogger, schedule
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.call import Function
@@ -95,7 +95,7 @@ def megatron_engine(kind: Any, config: Any, *, heads: bool = False) -> Any:  # n
     )
 
 
-class GptDouble:
+class GptFake:
     """A fake with the interface of Megatron's GPT models; attention spans the context-parallel ranks."""
 
     pre_process = post_process = True
@@ -110,7 +110,7 @@ class GptDouble:
         input_ids: Tensor,
         attention_mask: Tensor | None,
         position_ids: Tensor | None,
-        packed_seq_params: Any = None,  # noqa: ANN401 - Megatron's class, or its double
+        packed_seq_params: Any = None,  # noqa: ANN401 - Megatron's class, or its fake
         **_about: object,
     ) -> Tensor:
         """Logits (or values) of padded sequences, or of this rank's pieces of packed sequences."""
@@ -148,9 +148,9 @@ class Chunks:
 
     attention: str
 
-    def __call__(self, model: CausalModel) -> list[GptDouble]:
+    def __call__(self, model: CausalModel) -> list[GptFake]:
         """Return a list with the only chunk."""
-        return [GptDouble(model, self.attention)]
+        return [GptFake(model, self.attention)]
 
 
 #: Makes the model that the engine calls.
@@ -176,7 +176,7 @@ def _parallel_state() -> type:
     return type("ContextParallel", (), {name: staticmethod(function) for name, function in functions.items()})
 
 
-DOUBLES: Mapping[str, Callable[..., Any]] = {
+FAKES: Mapping[str, Callable[..., Any]] = {
     f"{MODULE}.mpu": _parallel_state(),
     f"{MODULE}.get_device_id": cpu_device,
     f"{MODULE}.get_forward_backward_func": lambda: schedule,
@@ -198,7 +198,7 @@ DOUBLES: Mapping[str, Callable[..., Any]] = {
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The forward passes of actor and critic on Megatron."""
-    doubles = present(target, DOUBLES)
+    fakes = present(target, FAKES)
     for method, engine, make in ((LOG_PROBS, LM_HEAD, _log_probs), (VALUES, VALUE_HEAD, _values)):
         path = f"{method} -> {engine}.forward_step"
         if not target.has(method) or not target.has(engine):
@@ -209,7 +209,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         except Unbindable as why:
             yield Unbound(path, "batch", str(why))
             continue
-        yield from bindable(target, *make(target, path, doubles))
+        yield from bindable(target, *make(target, path, fakes))
 
 
 def can_pad(target: Target) -> bool:
@@ -226,11 +226,11 @@ def engine_codec(target: Target, kind: str) -> Object:
     return Object(megatron_engine, parts, at={"config": "engine_config"})
 
 
-def _log_probs(target: Target, path: str, doubles: Mapping[str, Callable[..., Any]]) -> Iterator[Boundary]:
+def _log_probs(target: Target, path: str, fakes: Mapping[str, Callable[..., Any]]) -> Iterator[Boundary]:
     settings = {"padded": PADDED, "context parallel": TWO_RANKS}
     if target.has(LAYOUT_OF):
         settings["context parallel, contiguous"] = {**TWO_RANKS, "attention": CONTIGUOUS}
-    step = trainer_step(LOG_PROBS, engine_codec(target, LM_HEAD), "logits", wrap=CHUNKS, doubles=doubles)
+    step = trainer_step(LOG_PROBS, engine_codec(target, LM_HEAD), "logits", wrap=CHUNKS, fakes=fakes)
     reach = (
         "actor.strategy=megatron; padded: model.use_remove_padding=False; context parallel: "
         "actor.megatron.context_parallel_size=2"
@@ -238,6 +238,6 @@ def _log_probs(target: Target, path: str, doubles: Mapping[str, Callable[..., An
     yield log_prob_boundary(target, path, step, settings, reach)
 
 
-def _values(target: Target, path: str, doubles: Mapping[str, Callable[..., Any]]) -> Iterator[Boundary]:
-    step = value_step(target, engine_codec(target, VALUE_HEAD), CHUNKS, doubles)
+def _values(target: Target, path: str, fakes: Mapping[str, Callable[..., Any]]) -> Iterator[Boundary]:
+    step = value_step(target, engine_codec(target, VALUE_HEAD), CHUNKS, fakes)
     yield value_boundary(path, step, {"packed": DYNAMIC}, "critic.strategy=megatron")

@@ -29,13 +29,13 @@ from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.engine import LOSS
 from rl_sentinel.adapters.verl.engine_passes import DYNAMIC, PADDED, TRAINER
 from rl_sentinel.adapters.verl.megatron_passes import (
-    DOUBLES,
+    FAKES,
     FORWARD,
     LM_HEAD,
     MODULE,
     NEEDED,
     Chunks,
-    GptDouble,
+    GptFake,
     engine_codec,
     megatron_engine,
 )
@@ -84,7 +84,7 @@ def _engine(target: Target, *, heads: bool) -> Object:
 
 def _update(target: Target) -> Boundary:
     more = {"wrap": Constant(Chunks(""))}
-    step = update_step(target, UPDATE, TRAINER, _engine(target, heads=False), doubles=DOUBLES, more=more)
+    step = update_step(target, UPDATE, TRAINER, _engine(target, heads=False), fakes=FAKES, more=more)
     path = f"{UPDATE} -> {LM_HEAD}.forward_step -> {LOSS}"
     reach = "actor.strategy=megatron; padded: model.use_remove_padding=False"
     return loss_boundary(target, path, step, _SETTINGS, reach)
@@ -111,11 +111,11 @@ class ModelWithHeads:
 
     def __init__(self, model: CausalModel, trained: dict[int, tuple[Tensor, Tensor]]) -> None:
         """Wrap the model; each call adds labels and masks to ``trained``."""
-        self.body, self.model, self.trained = GptDouble(model, ""), model, trained
+        self.body, self.model, self.trained = GptFake(model, ""), model, trained
         self.config = self.body.config
         self.rows = {tokens[0]: row for row, tokens in enumerate(model.sequences)}
 
-    def __call__(self, input_ids: Tensor, *places: Any, labels: Tensor, loss_mask: Tensor, **about: Any) -> Tensor:  # noqa: ANN401 - of GptDouble
+    def __call__(self, input_ids: Tensor, *places: Any, labels: Tensor, loss_mask: Tensor, **about: Any) -> Tensor:  # noqa: ANN401 - of GptFake
         """Return the logits; store the labels and the mask."""
         packed = about.get("packed_seq_params")
         starts = packed.cu_seqlens_q_padded.tolist() if packed is not None else [0, input_ids.shape[1]]
@@ -152,8 +152,8 @@ def trained_by_heads(**arguments: Any) -> dict[str, list[Any]]:  # noqa: ANN401 
 
 
 def _heads(target: Target) -> Boundary:
-    doubles = {**DOUBLES, METRIC: no_metrics}
-    step = update_step(target, UPDATE, TRAINER, _engine(target, heads=True), doubles=doubles, call=trained_by_heads)
+    fakes = {**FAKES, METRIC: no_metrics}
+    step = update_step(target, UPDATE, TRAINER, _engine(target, heads=True), fakes=fakes, call=trained_by_heads)
     others = Output("B", "tokens", "mask_off_replies", at=Use("updated")["others"], form=PerRow("list"))
     return Boundary(
         path=f"{UPDATE} -> {LM_HEAD}.forward_step -> {PASS}",

@@ -27,7 +27,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import MASK, constants, try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.metrics import LOGGED, PLACES
-from rl_sentinel.adapters.verl.queue_doubles import Queue, QueuedBatch, cut, takes_ages
+from rl_sentinel.adapters.verl.queue_fakes import Queue, QueuedBatch, cut, takes_ages
 from rl_sentinel.adapters.verl.queue_trainer import BASE, MODULE, TRAINER
 from rl_sentinel.adapters.verl.validation import ALWAYS, BOOTSTRAP, enumerate_draws, few_samples
 from rl_sentinel.adapters.verl.validation_run import (
@@ -204,7 +204,7 @@ def _step_metrics(target: Target) -> Boundary:
     step = Step(
         call=compute_metrics,
         name="metrics",
-        doubles={f"{MODULE}.tq": Queue, f"{PADDING}.tq": Queue, f"{PADDING}.KVBatchMeta": QueuedBatch},
+        fakes={f"{MODULE}.tq": Queue, f"{PADDING}.tq": Queue, f"{PADDING}.KVBatchMeta": QueuedBatch},
         arguments={
             "method": Constant(Function(METRICS)),
             "upsample": Constant(Function(UPSAMPLE)),
@@ -234,7 +234,7 @@ def _validation(target: Target, outputs: int) -> Boundary:
     step = Step(
         call=validate,
         name="logged",
-        doubles={f"{MODULE}.tq": Queue, **({BOOTSTRAP: enumerate_draws} if target.has(BOOTSTRAP) else {})},
+        fakes={f"{MODULE}.tq": Queue, **({BOOTSTRAP: enumerate_draws} if target.has(BOOTSTRAP) else {})},
         arguments={
             "owner": Constant(Function(TRAINER)),
             "config": default_config(

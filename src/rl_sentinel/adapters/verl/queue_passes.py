@@ -17,8 +17,8 @@ from rl_sentinel.adapters.verl.arguments import constants, try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.engine_passes import (
     CONFIG,
-    DOUBLES,
     DYNAMIC,
+    FAKES,
     HUGGING_FACE,
     LM_HEAD,
     WORKER,
@@ -26,7 +26,7 @@ from rl_sentinel.adapters.verl.engine_passes import (
     log_prob_boundary,
     present,
 )
-from rl_sentinel.adapters.verl.queue_doubles import Queue, QueuedBatch, cut, padded
+from rl_sentinel.adapters.verl.queue_fakes import Queue, QueuedBatch, cut, padded
 from rl_sentinel.adapters.verl.queue_trainer import BASE, MODULE, TRAINER
 from rl_sentinel.adapters.verl.rollout_batch import POSITIONS, trainer_batch
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
@@ -119,7 +119,7 @@ def _log_probs(target: Target) -> Boundary:
     step = Step(
         call=pass_of_queue,
         name="passed",
-        doubles={**present(target, DOUBLES), f"{MODULE}.tq": Queue},
+        fakes={**present(target, FAKES), f"{MODULE}.tq": Queue},
         arguments={
             "method": Constant(Function(PASS)),
             "owner": Constant(Function(TRAINER)),

@@ -9,10 +9,10 @@ from typing import Any
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import try_bind
-from rl_sentinel.adapters.verl.queue_doubles import QueuedBatch, takes_ages
+from rl_sentinel.adapters.verl.queue_fakes import QueuedBatch, takes_ages
 from rl_sentinel.adapters.verl.queue_trainer import BASE, MODULE, TRAINER
 from rl_sentinel.adapters.verl.training_run import run_boundary, sampled
-from rl_sentinel.adapters.verl.training_run_doubles import (
+from rl_sentinel.adapters.verl.training_run_fakes import (
     Logger,
     NumberedPrompts,
     Silence,
@@ -117,7 +117,7 @@ def data_set(files: Any, data: Any, *_about: object, **_more: object) -> Numbere
     return NumberedPrompts(int(files), tokenized=False)
 
 
-def _doubles(target: Target) -> dict[str, Callable[..., Any]]:
+def _fakes(target: Target) -> dict[str, Callable[..., Any]]:
     replaced: dict[str, Any] = {
         "StatefulDataLoader": in_process_loader,
         "create_rl_dataset": data_set,
@@ -128,11 +128,11 @@ def _doubles(target: Target) -> dict[str, Callable[..., Any]]:
         "tq": Samples(),
         "KVBatchMeta": QueuedBatch,
     }
-    found = {f"{MODULE}.{name}": double for name, double in replaced.items() if target.has(f"{MODULE}.{name}")}
+    found = {f"{MODULE}.{name}": fake for name, fake in replaced.items() if target.has(f"{MODULE}.{name}")}
     timer = "verl.utils.profiler.performance.Timer"
     return {**found, **({timer: Timer} if target.has(timer) else {})}
 
 
 def _loop(target: Target) -> Boundary:
     reach = "trainer.use_v1=True (the default), a run that is restarted from a checkpoint"
-    return run_boundary(target, PATH, TRAINER, make_trainer, _doubles(target), publishes=True, reach=reach)
+    return run_boundary(target, PATH, TRAINER, make_trainer, _fakes(target), publishes=True, reach=reach)

@@ -19,7 +19,7 @@ from rl_sentinel.adapters.verl.arguments import MASK, constants, knobs, try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.dispatch import unused_of
 from rl_sentinel.adapters.verl.kl import CONTROLLER, SECTION
-from rl_sentinel.adapters.verl.queue_doubles import Queue, QueuedBatch, cut, padded
+from rl_sentinel.adapters.verl.queue_fakes import Queue, QueuedBatch, cut, padded
 from rl_sentinel.adapters.verl.trajectories import TrajectoryKeys
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -99,7 +99,7 @@ def _advantage(target: Target, name: str, claimed: Claims, more: Mapping[str, Co
     step = Step(
         call=compute_advantage,
         name="added",
-        doubles={f"{MODULE}.tq": Queue},
+        fakes={f"{MODULE}.tq": Queue},
         arguments={
             "method": Constant(Function(ADVANTAGE)),
             "owner": Constant(Function(TRAINER)),

@@ -20,7 +20,7 @@ from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, try_bind
 from rl_sentinel.adapters.verl.worker_batch import (
     LONGEST,
     MICRO_BATCH,
-    accelerator_doubles,
+    accelerator_fakes,
     worker_data,
     worker_object,
 )
@@ -97,7 +97,7 @@ def _scores(target: Target) -> Boundary:
     step = Step(
         call=PATH,
         name="scores",
-        doubles=accelerator_doubles(target, MODULE, source),
+        fakes=accelerator_fakes(target, MODULE, source),
         arguments={
             "0": worker_object(reward_worker, WORKER, config, {"reward": Column("reward")}, model="reward_module"),
             "1": worker_data({}),

@@ -13,7 +13,7 @@ from rl_sentinel.adapters.kit.containers import Table
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import constants, section, try_bind
-from rl_sentinel.adapters.verl.reward_doubles import SOURCE, SPECIAL, Tokens, score_in_this_process
+from rl_sentinel.adapters.verl.reward_fakes import SOURCE, SPECIAL, Tokens, score_in_this_process
 from rl_sentinel.adapters.verl.rewards import EARLIER_LOOP, LOOP, source_column
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.call import Function

@@ -17,7 +17,7 @@ from rl_sentinel.adapters.kit.requirements import no_empty_response, within_limi
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import constants, data_proto, section, try_bind
-from rl_sentinel.adapters.verl.reward_doubles import (
+from rl_sentinel.adapters.verl.reward_fakes import (
     SOURCE,
     SPECIAL,
     Text,

@@ -23,8 +23,8 @@ from rl_sentinel.adapters.verl import megatron_passes as megatron
 from rl_sentinel.adapters.verl.engine_passes import (
     CONFIG,
     DATA,
-    DOUBLES,
     DYNAMIC,
+    FAKES,
     HUGGING_FACE,
     LM_HEAD,
     PADDED,
@@ -80,7 +80,7 @@ class Strategy:
     needed: tuple[str, ...]
     engine: Callable[[Target, str], Object]
     wrap: Codec
-    doubles: Mapping[str, Callable[..., Any]]
+    fakes: Mapping[str, Callable[..., Any]]
     settings: Callable[[Target], Mapping[str, Settings]]
     split: str
     reach: str
@@ -93,7 +93,7 @@ _STRATEGIES = (
         (CONFIG, ULYSSES),
         lambda _target, kind: fsdp(kind),
         HUGGING_FACE,
-        DOUBLES,
+        FAKES,
         lambda _target: _SETTINGS,
         "sequence parallel",
         "padded: model.use_remove_padding=False; sequence parallel: actor.ulysses_sequence_parallel_size=2",
@@ -104,7 +104,7 @@ _STRATEGIES = (
         megatron.NEEDED,
         megatron.engine_codec,
         megatron.CHUNKS,
-        megatron.DOUBLES,
+        megatron.FAKES,
         lambda target: _SETTINGS if megatron.can_pad(target) else {"packed": DYNAMIC},
         "context parallel",
         "actor.strategy=megatron; context parallel: actor.megatron.context_parallel_size=2",
@@ -160,7 +160,7 @@ def _step(target: Target, path: str, strategy: Strategy, engine: str, columns: s
     return Step(
         call=pass_of_worker,
         name="passed",
-        doubles=present(target, strategy.doubles),
+        fakes=present(target, strategy.fakes),
         arguments={
             "method": Constant(Function(path)),
             "owner": Constant(Function(path.rpartition(".")[0])),

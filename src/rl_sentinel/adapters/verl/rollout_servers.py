@@ -21,7 +21,7 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.agent_loop import WORKER, make_worker
 from rl_sentinel.adapters.verl.arguments import try_bind
-from rl_sentinel.adapters.verl.server_doubles import (
+from rl_sentinel.adapters.verl.server_fakes import (
     Batch,
     Engine,
     Options,
@@ -52,7 +52,7 @@ class Server(NamedTuple):
     """One of verl's servers: its class, and fakes of the names that it imports from its engine package."""
 
     owner: str
-    doubles: Mapping[str, Callable[..., Any]]
+    fakes: Mapping[str, Callable[..., Any]]
 
 
 _VLLM = "verl.workers.rollout.vllm_rollout.vllm_async_server"
@@ -205,7 +205,7 @@ def _options(target: Target, name: str, server: Server, worker: str) -> Iterator
         step = Step(
             call=options_sent,
             name="sent",
-            doubles={**server.doubles, f"{QUEUE_MODULE}.tq": Statuses} if "v1" in worker else server.doubles,
+            fakes={**server.fakes, f"{QUEUE_MODULE}.tq": Statuses} if "v1" in worker else server.fakes,
             arguments={
                 "worker": Constant(Function(worker)),
                 "server": Constant(Function(server.owner)),
@@ -240,7 +240,7 @@ def _step(call: Callable[..., Any], name: str, server: Server, logprob: str, **m
     return Step(
         call=call,
         name="found",
-        doubles=server.doubles,
+        fakes=server.fakes,
         arguments={
             "server": Constant(Function(server.owner)),
             "rollout": rollout,

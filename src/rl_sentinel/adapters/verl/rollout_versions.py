@@ -16,8 +16,8 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import constants, try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.separate_trainers import ONE_STEP, STEPS, Asynchronous, no_metrics, ready_for_a_step
-from rl_sentinel.adapters.verl.training_run import doubles, sampled
-from rl_sentinel.adapters.verl.training_run_doubles import NumberedPrompts, collect, data_set_tokenizes
+from rl_sentinel.adapters.verl.training_run import fakes, sampled
+from rl_sentinel.adapters.verl.training_run_fakes import NumberedPrompts, collect, data_set_tokenizes
 from rl_sentinel.adapters.verl.training_update import STEP
 from rl_sentinel.core.boundary import Boundary, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -40,7 +40,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 class Rollout(Asynchronous):
     """A fake rollout manager: it samples the first batch at once, and the next batch until the step has ended."""
 
-    def __init__(self, workers: Any) -> None:  # noqa: ANN401 - a double
+    def __init__(self, workers: Any) -> None:  # noqa: ANN401 - a fake
         """Start without a batch."""
         super().__init__(workers)
         self.ended, self.sent = asyncio.Event(), 0
@@ -108,7 +108,7 @@ def _boundary(target: Target) -> Boundary:
             "config": default_config(target, "", constants(**fixed), resolved=True),
             "rows": EachRow(Table(row)),
         },
-        doubles=doubles(target),
+        fakes=fakes(target),
         produced_by={"rows": "one_step_off_policy/ray_trainer.py, fit_step: the batch of the next step"},
     )
     return Boundary(

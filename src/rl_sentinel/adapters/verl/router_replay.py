@@ -17,9 +17,9 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.process_group import parallel_state_of_one_process
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import try_bind
-from rl_sentinel.adapters.verl.doubles import cpu_device
 from rl_sentinel.adapters.verl.engine_passes import present
-from rl_sentinel.adapters.verl.megatron_passes import DOUBLES
+from rl_sentinel.adapters.verl.fakes import cpu_device
+from rl_sentinel.adapters.verl.megatron_passes import FAKES
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
@@ -46,7 +46,7 @@ _ROUTED = (
 )
 
 
-class RouterDouble(torch.nn.Module):
+class RouterFake(torch.nn.Module):
     """A fake Megatron router. The target patches it to replay experts."""
 
     router_replay: Any
@@ -64,7 +64,7 @@ class RouterDouble(torch.nn.Module):
         """Choose experts; the target replaces this method."""
 
 
-class ConfigDouble:
+class ConfigFake:
     """A fake of Megatron's configuration class."""
 
 
@@ -99,10 +99,10 @@ def wrong_routes(  # noqa: PLR0913 - functions of the target, and a setting
         **dict.fromkeys(("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split"), False),
     )
     routes = 1 + torch.arange(sum(sizes) * LAYERS * CHOSEN).reshape(-1, LAYERS, CHOSEN)
-    router_class = type("Router", (RouterDouble,), {})
+    router_class = type("Router", (RouterFake,), {})
     own = {
         "TopKRouter": router_class,
-        "TransformerConfig": type("Config", (ConfigDouble,), {}),
+        "TransformerConfig": type("Config", (ConfigFake,), {}),
         "MoEAlltoAllTokenDispatcher": None,
         "device_name": cpu_device(),
         "mpu": _state(max(stage, 0)),
@@ -154,7 +154,7 @@ def _replay(target: Target) -> Boundary:
     step = Step(
         call=wrong_routes,
         name="replayed",
-        doubles=present(target, DOUBLES),
+        fakes=present(target, FAKES),
         arguments={
             "set_data": Constant(Function(PATH)),
             "patch": Constant(Function(PATCH)),

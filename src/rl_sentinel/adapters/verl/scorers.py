@@ -14,7 +14,7 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.rewards import EARLIER_LOOP, LOOP
-from rl_sentinel.adapters.verl.scorer_doubles import Pool, math_verify
+from rl_sentinel.adapters.verl.scorer_fakes import Pool, math_verify
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
@@ -89,7 +89,7 @@ def _scorers(target: Target, name: str, path: str) -> Iterator[Boundary]:
     step = Step(
         call=scored,
         name="scored",
-        doubles={place: double for place, double in pools.items() if target.has(place)},
+        fakes={place: fake for place, fake in pools.items() if target.has(place)},
         arguments={
             "score": Constant(Function(path)),
             "name": Constant(name),

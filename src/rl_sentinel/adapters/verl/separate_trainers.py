@@ -12,8 +12,8 @@ from torch import Tensor
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.advantages import estimators
 from rl_sentinel.adapters.verl.arguments import try_bind
-from rl_sentinel.adapters.verl.training_run import doubles
-from rl_sentinel.adapters.verl.training_run_doubles import (
+from rl_sentinel.adapters.verl.training_run import fakes
+from rl_sentinel.adapters.verl.training_run_fakes import (
     NumberedPrompts,
     Sampled,
     Silence,
@@ -47,7 +47,7 @@ NAMES = ("grpo", "gae")
 class Asynchronous:
     """A fake rollout manager with asynchronous methods."""
 
-    def __init__(self, workers: Any) -> None:  # noqa: ANN401 - a double
+    def __init__(self, workers: Any) -> None:  # noqa: ANN401 - a fake
         """Store the workers, which sample at once."""
         self.workers = workers
 
@@ -142,7 +142,7 @@ def _step(target: Target, path: str, owner: str, reach: str, name: str) -> Bound
         owner=owner,
         call=call,
         fixed={**STEP, "actor_rollout_ref.hybrid_engine": False},
-        doubles=doubles(target),
+        fakes=fakes(target),
         setting=f"step, {name}",
         reach=f"{reach}, algorithm.adv_estimator={name}",
     )

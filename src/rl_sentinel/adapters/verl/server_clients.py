@@ -92,7 +92,7 @@ class Loop:
         """Return at once."""
 
 
-async def _acquired(server: Any, *_about: object, **_more: object) -> tuple[str, Any]:  # noqa: ANN401 - a double
+async def _acquired(server: Any, *_about: object, **_more: object) -> tuple[str, Any]:  # noqa: ANN401 - a fake
     return "server", server
 
 
@@ -107,7 +107,7 @@ def _routed(answer: Any, prompt: list[int]) -> list[int]:  # noqa: ANN401 - a re
     return [] if experts is None else [int(one) for one in experts[len(prompt) :, 0, 0]]
 
 
-def _server_of(script: ScriptedResponse, output: Callable[..., Any], room: int, full: Callable[..., Any]) -> Any:  # noqa: ANN401 - a double
+def _server_of(script: ScriptedResponse, output: Callable[..., Any], room: int, full: Callable[..., Any]) -> Any:  # noqa: ANN401 - a fake
     """A server that samples a known response; without a limit in the request, the maximum length applies.
 
     With ``full``, replies have experts ``[S, 1, 1]`` of all tokens. The expert number is the server's weight version.
@@ -138,7 +138,7 @@ def _responses(target: Target, client: str) -> Iterator[Boundary]:
     step = Step(
         call=sample,
         name="responses",
-        doubles={double: Loop for double in (f"{client.rpartition('.')[0]}.asyncio",) if target.has(double)},
+        fakes={fake: Loop for fake in (f"{client.rpartition('.')[0]}.asyncio",) if target.has(fake)},
         arguments={
             "client": Constant(Function(client)),
             "output": Constant(Function(token_output)),

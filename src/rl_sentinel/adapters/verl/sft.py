@@ -20,10 +20,10 @@ from rl_sentinel.adapters.process_group import one_process_group
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import every_token_is_trained
 from rl_sentinel.adapters.verl.config_files import default_config
-from rl_sentinel.adapters.verl.doubles import ModelDouble, cpu_device, return_unmoved, run_supervised_batch, run_update
 from rl_sentinel.adapters.verl.engine import CUT, TENSORS
 from rl_sentinel.adapters.verl.engine import MODULE as ENGINE
-from rl_sentinel.adapters.verl.worker_batch import MICRO_BATCH, accelerator_doubles, sequences, worker_object
+from rl_sentinel.adapters.verl.fakes import ModelFake, cpu_device, return_unmoved, run_supervised_batch, run_update
+from rl_sentinel.adapters.verl.worker_batch import MICRO_BATCH, accelerator_fakes, sequences, worker_object
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
@@ -100,14 +100,14 @@ def _step(target: Target, kind: str, dataset: str) -> Boundary:
     step = Step(
         call=run_update,
         name="made",
-        doubles={
-            **accelerator_doubles(target, MODULE, source),
+        fakes={
+            **accelerator_fakes(target, MODULE, source),
             f"{MODULE}.nn.CrossEntropyLoss": token_losses,
             f"{MODULE}.torch.Tensor.cuda": return_unmoved,
         },
         arguments={
             "update": Constant(Function(STEP)),
-            "worker": worker_object(trainer_with_double, TRAINER, config, outputs, model="optimizer"),
+            "worker": worker_object(trainer_with_fake, TRAINER, config, outputs, model="optimizer"),
             "data": batch,
         },
         produced_by={"data": f"{dataset.rpartition('.')[0].replace('.', '/')}.py, __getitem__: the loss mask"},
@@ -130,7 +130,7 @@ def _engine_loss(target: Target) -> Boundary:
     step = Step(
         call=run_supervised_batch,
         name="losses",
-        doubles={path: cpu_device for path in _DEVICES if target.has(path)},
+        fakes={path: cpu_device for path in _DEVICES if target.has(path)},
         arguments={
             "forward": Constant(Function(CUT)),
             "make": Constant(Function(TENSORS)),
@@ -175,16 +175,16 @@ class Schedule:
         return [0.0]
 
 
-def trainer_with_double(kind: Any, config: Any, answers: dict[str, Tensor]) -> Any:  # noqa: ANN401 - classes of the target
+def trainer_with_fake(kind: Any, config: Any, answers: dict[str, Tensor]) -> Any:  # noqa: ANN401 - classes of the target
     """A trainer of the target's class with a fake model and optimizer; the constructor is not run."""
     one_process_group()
-    trainer, double = object.__new__(kind), ModelDouble(answers)
+    trainer, fake = object.__new__(kind), ModelFake(answers)
     trainer.__dict__ |= {
         "config": config,
         "device_name": "cpu",
         "use_remove_padding": False,
-        "fsdp_model": double,
-        "optimizer": double,
+        "fsdp_model": fake,
+        "optimizer": fake,
         "model": SimpleNamespace(config=SimpleNamespace(vocab_size=1)),
         "lr_scheduler": Schedule(),
     }

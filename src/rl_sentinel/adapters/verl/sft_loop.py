@@ -21,14 +21,14 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import constants, try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
-from rl_sentinel.adapters.verl.doubles import SupervisedDouble, cpu_device, record_losses
 from rl_sentinel.adapters.verl.engine import MODULE as ENGINES
+from rl_sentinel.adapters.verl.fakes import SupervisedFake, cpu_device, record_losses
 from rl_sentinel.adapters.verl.sft import CUT_CLAIMS, LOSS, LOSS_CLAIMS
-from rl_sentinel.adapters.verl.training_run_doubles import Logger, Silence
+from rl_sentinel.adapters.verl.training_run_fakes import Logger, Silence
 from rl_sentinel.adapters.verl.training_worker import (
     COLLECTIVES,
-    DOUBLES,
     ENGINE,
+    FAKES,
     WORKER,
     engine_class,
     worker_of,
@@ -92,7 +92,7 @@ def fit_on_ranks(  # noqa: PLR0913 - classes of the target, and what the trainer
     size, losses, logged = len(rows) // ranks, list[Tensor](), list[dict[str, Any]]()
 
     def work(rank: int) -> None:
-        own = bare_instance(engine_class(engine), model=SupervisedDouble(copies))
+        own = bare_instance(engine_class(engine), model=SupervisedFake(copies))
         loader = [collate(config.data.pad_mode)(rows[rank * size :][:size])]
         bare_instance(
             owner,
@@ -136,8 +136,8 @@ def _all(items: list[Any], **_about: object) -> list[Any]:
 
 def _loop(target: Target) -> Boundary:
     silent = ("log_gpu_memory_usage", "aggressive_empty_cache", "log_with_rank")
-    doubles: dict[str, Callable[..., Any]] = {
-        **DOUBLES,
+    fakes: dict[str, Callable[..., Any]] = {
+        **FAKES,
         f"{ENGINES}.get_device_id": cpu_device,
         f"{MODULE}.Tracking": Logger,
         f"{MODULE}.tqdm": _all,
@@ -146,7 +146,7 @@ def _loop(target: Target) -> Boundary:
     step = Step(
         call=fit_on_ranks,
         name="run",
-        doubles={path: double for path, double in doubles.items() if target.has(path)},
+        fakes={path: fake for path, fake in fakes.items() if target.has(path)},
         arguments={
             "owner": Constant(Function(TRAINER)),
             "worker": Constant(Function(WORKER)),

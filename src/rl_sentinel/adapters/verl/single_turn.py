@@ -85,12 +85,12 @@ def a_few_words(batch: Batch) -> Batch:
     return few if bool((length == few.length).all()) else with_columns(few, length=length)
 
 
-def _doubles(target: Target, path: str) -> dict[str, Callable[..., Any]]:
+def _fakes(target: Target, path: str) -> dict[str, Callable[..., Any]]:
     module = path.rpartition(".")[0]
     places = ("verl.utils.fs.copy_to_local", f"{module}.copy_to_local", f"{module}.copy_local_path_from_hdfs")
-    doubles: dict[str, Callable[..., Any]] = dict.fromkeys(places, unmoved)
-    doubles[f"{module}.download_files_distributed"] = _nothing
-    return {place: double for place, double in doubles.items() if target.has(place)}
+    fakes: dict[str, Callable[..., Any]] = dict.fromkeys(places, unmoved)
+    fakes[f"{module}.download_files_distributed"] = _nothing
+    return {place: fake for place, fake in fakes.items() if target.has(place)}
 
 
 def _nothing(*_about: object) -> None:
@@ -116,7 +116,7 @@ def _prompts(target: Target) -> Iterator[Boundary]:
                 "limit": Knob("limit"),
             },
             remembered=True,
-            doubles=_doubles(target, PROMPTS),
+            fakes=_fakes(target, PROMPTS),
             produced_by={"rows": "a Parquet file with a column of messages, as examples/data_preprocess writes it"},
         )
         result, form = Use("differ"), PerRow("list")
@@ -136,7 +136,7 @@ def _plain(target: Target, path: str, compare: Callable[..., Any], docs: str) ->
         name="differ",
         arguments={"dataset": Constant(Function(path)), "rows": TOKENS_OF_ROWS},
         remembered=True,
-        doubles=_doubles(target, path),
+        fakes=_fakes(target, path),
         produced_by={"rows": "a Parquet file with columns of texts, as examples/data_preprocess writes it"},
     )
     return [_boundary(path, step, "default", {}, difference_outputs(Use("differ")), docs, "a data set of this class")]

@@ -109,7 +109,7 @@ class Script:
         """Do nothing: there is nothing to release."""
 
 
-class ParserDouble:
+class ParserFake:
     """A fake of the class of tool parsers; after construction, the loop gets its parser from the script."""
 
     @staticmethod
@@ -220,8 +220,8 @@ def _count(observed: list[Any], expected: list[Any]) -> float:
     return float(differing + abs(len(observed) - len(expected)))
 
 
-_DOUBLES: Mapping[str, Callable[..., Any]] = {
-    f"{TOOLS}.ToolParser": ParserDouble,
+_FAKES: Mapping[str, Callable[..., Any]] = {
+    f"{TOOLS}.ToolParser": ParserFake,
     f"{TOOLS}.simple_timer": untimed,
     f"{SINGLE}.simple_timer": untimed,
 }
@@ -261,7 +261,7 @@ def _loops(target: Target, path: str, settings: Mapping[str, Settings]) -> Itera
                 "limit": Knob("limit"),
                 "single": Constant(value=path.startswith(SINGLE)),
             },
-            doubles={double: replacement for double, replacement in _DOUBLES.items() if target.has(double)},
+            fakes={fake: replacement for fake, replacement in _FAKES.items() if target.has(fake)},
             remembered=True,
             produced_by={"masks": _PRODUCED},
         )

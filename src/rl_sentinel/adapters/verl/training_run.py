@@ -16,7 +16,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.data_loader import MODULE, fills_two_batches
-from rl_sentinel.adapters.verl.training_run_doubles import (
+from rl_sentinel.adapters.verl.training_run_fakes import (
     Logger,
     SkipManager,
     Timer,
@@ -108,7 +108,7 @@ def can_run(target: Target) -> bool:
     return stateful and "train_dataset" in inspect.signature(target.find(loaders)).parameters
 
 
-def doubles(target: Target) -> dict[str, Callable[..., Any]]:
+def fakes(target: Target) -> dict[str, Callable[..., Any]]:
     """Fakes for the processes of the data loaders, the logger, the progress bar and the timers."""
     replaced: dict[str, Callable[..., Any]] = {
         f"{MODULE}.StatefulDataLoader": in_process_loader,
@@ -117,7 +117,7 @@ def doubles(target: Target) -> dict[str, Callable[..., Any]]:
         f"{MODULE}.SkipManager": SkipManager,
         **dict.fromkeys(_TIMERS, Timer),
     }
-    return {path: double for path, double in replaced.items() if target.has(path)}
+    return {path: fake for path, fake in replaced.items() if target.has(path)}
 
 
 def sampled(numbers: list[int], greedy: list[bool]) -> dict[str, Tensor]:
@@ -226,7 +226,7 @@ def few_prompts(batch: Batch) -> Batch:
 
 def _loop(target: Target) -> Boundary:
     publishes = "checkpoint_manager.update_weights" in inspect.getsource(inspect.unwrap(target.find(PATH)))
-    return run_boundary(target, PATH, TRAINER, make_trainer, doubles(target), publishes=publishes)
+    return run_boundary(target, PATH, TRAINER, make_trainer, fakes(target), publishes=publishes)
 
 
 def run_boundary(  # noqa: PLR0913 - the parts in which the trainers differ
@@ -253,7 +253,7 @@ def run_boundary(  # noqa: PLR0913 - the parts in which the trainers differ
             "make": Constant(make),
         },
         remembered=True,
-        doubles=replaced,
+        fakes=replaced,
         produced_by={"config": "verl/trainer/config: the configuration files of the release"},
     )
     result, form = Use("run"), PerRow()

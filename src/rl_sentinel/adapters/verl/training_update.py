@@ -24,8 +24,8 @@ from rl_sentinel.adapters.verl.advantages import DISCOUNTED, advantage_outputs, 
 from rl_sentinel.adapters.verl.arguments import MASK, constants, every_token_is_trained, try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.dispatch import unused_of
-from rl_sentinel.adapters.verl.training_run import PATH, RUN, TRAINER, can_run, doubles
-from rl_sentinel.adapters.verl.training_run_doubles import Sampled, train, trainer_of
+from rl_sentinel.adapters.verl.training_run import PATH, RUN, TRAINER, can_run, fakes
+from rl_sentinel.adapters.verl.training_run_fakes import Sampled, train, trainer_of
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -70,7 +70,7 @@ def _updates(target: Target) -> Iterator[Boundary]:
             owner=TRAINER,
             call=updated,
             fixed=STEP,
-            doubles=doubles(target),
+            fakes=fakes(target),
             setting=f"update, {name}",
             reach=f"algorithm.adv_estimator={name}",
             knows_mask='"response_mask" not in batch.batch' in loop,
@@ -156,7 +156,7 @@ def update_boundary(  # noqa: PLR0913 - the parts in which the loops differ
     owner: str,
     call: Callable[..., dict[str, Tensor]],
     fixed: Mapping[str, Any],
-    doubles: Mapping[str, Callable[..., Any]],
+    fakes: Mapping[str, Callable[..., Any]],
     setting: str,
     reach: str,
     knows_mask: bool = True,
@@ -190,7 +190,7 @@ def update_boundary(  # noqa: PLR0913 - the parts in which the loops differ
             "size": Derived(lambda inputs: group_sizes(inputs)[0]),
             "critic": Constant(critic),
         },
-        doubles=doubles,
+        fakes=fakes,
         produced_by={"columns": _PRODUCED},
     )
     result = Use("updated")

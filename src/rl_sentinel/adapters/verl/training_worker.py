@@ -20,9 +20,9 @@ from rl_sentinel.adapters.kit.result_forms import Total
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import try_bind
-from rl_sentinel.adapters.verl.doubles import EngineDouble, cpu_device
 from rl_sentinel.adapters.verl.engine import CUT, LOSS, MODULE, update_of_actor
-from rl_sentinel.adapters.verl.training_run_doubles import Timer
+from rl_sentinel.adapters.verl.fakes import EngineFake, cpu_device
+from rl_sentinel.adapters.verl.training_run_fakes import Timer
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.call import Function, Use
 
@@ -45,11 +45,11 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _updates(target: Target) -> Iterator[Boundary]:
-    doubles = {path: double for path, double in DOUBLES.items() if target.has(path)}
-    yield from (_on_ranks(boundary, doubles) for boundary in update_of_actor(target))
+    fakes = {path: fake for path, fake in FAKES.items() if target.has(path)}
+    yield from (_on_ranks(boundary, fakes) for boundary in update_of_actor(target))
 
 
-def _on_ranks(of_engine: Boundary, doubles: Mapping[str, Callable[..., Any]]) -> Boundary:
+def _on_ranks(of_engine: Boundary, fakes: Mapping[str, Callable[..., Any]]) -> Boundary:
     """The boundary of the engine's update, entered through the worker of each rank."""
     engine = next(step for step in of_engine.steps if step.name == "trained")
     arguments = {name: codec for name, codec in engine.arguments.items() if name != "self"}
@@ -64,7 +64,7 @@ def _on_ranks(of_engine: Boundary, doubles: Mapping[str, Callable[..., Any]]) ->
             **arguments,
             "ranks": Derived(lambda inputs: inputs.layout.ranks, frozenset({"ranks"})),
         },
-        doubles={**engine.doubles, **doubles},
+        fakes={**engine.fakes, **fakes},
         produced_by={"data": f"{engine.produced_by['data']}; {_PRODUCED}"},
     )
     loss = replace(of_engine.outputs["loss"], at=Use("trained")["losses"], form=Total())
@@ -81,7 +81,7 @@ def train_on_ranks(  # noqa: PLR0913 - classes of the target, and what the train
     worker: Any,  # noqa: ANN401 - a class of the target
     owner: Any,  # noqa: ANN401 - as above
     chunk: Callable[..., list[Any]],
-    model: EngineDouble,
+    model: EngineFake,
     data: Any,  # noqa: ANN401 - a TensorDict
     loss_function: Callable[..., Any],
     ranks: int,
@@ -92,7 +92,7 @@ def train_on_ranks(  # noqa: PLR0913 - classes of the target, and what the train
     size = tensors["get_non_tensor_data"](data, "micro_batch_size_per_gpu", None) // ranks
     prepare_mini_batch(tensors, data, model, mini_batch_size=rows, micro_batch_size_per_gpu=size)
     parts = chunk(data, ranks)
-    models = [EngineDouble(_copies(model.answers), model.lengths) for _ in range(ranks)]
+    models = [EngineFake(_copies(model.answers), model.lengths) for _ in range(ranks)]
 
     def work(rank: int) -> Any:  # noqa: ANN401 - a TensorDict
         engine = bare_instance(engine_class(owner), model=models[rank])
@@ -106,7 +106,7 @@ def train_on_ranks(  # noqa: PLR0913 - classes of the target, and what the train
     return {"losses": losses, "metrics": tensors["get"](outputs[0], "metrics")}
 
 
-def prepare_mini_batch(tensors: Mapping[str, Any], data: Any, model: EngineDouble, **sizes: int) -> None:  # noqa: ANN401
+def prepare_mini_batch(tensors: Mapping[str, Any], data: Any, model: EngineFake, **sizes: int) -> None:  # noqa: ANN401
     """Add the values that the trainer passes with an update, and the tokens that the worker counts."""
     about = {"epochs": 1, "seed": 42, "dataloader_kwargs": {"shuffle": False}}
     tensors["assign_non_tensor"](data, **sizes, **about)
@@ -197,7 +197,7 @@ class SimulatedRank:
 class _OnRank(SimulatedRank):
     """The forward step of an engine that runs on a simulated rank without a model."""
 
-    model: EngineDouble
+    model: EngineFake
     ulysses_sequence_parallel_size = 1
 
     def forward_step(self, micro_batch: Any, loss_function: Any, **about: object) -> Any:  # noqa: ANN401 - of the target
@@ -267,7 +267,7 @@ COLLECTIVES: Mapping[str, Callable[..., Any]] = {
     "get_world_size": _world_size,
 }
 
-DOUBLES: Mapping[str, Callable[..., Any]] = {
+FAKES: Mapping[str, Callable[..., Any]] = {
     f"{WORKERS}.Timer": Timer,
     f"{WORKERS}.psutil": _Idle,
     f"{WORKERS}.get_torch_device": _Idle,

@@ -157,7 +157,7 @@ def _statistics(
         call=path,
         name="metrics",
         arguments={str(place): codec for place, codec in enumerate(passed)},
-        doubles={BOOTSTRAP: enumerate_draws},
+        fakes={BOOTSTRAP: enumerate_draws},
         produced_by={"1": _PRODUCED},
     )
     read = Step(
@@ -190,7 +190,7 @@ def _bootstrap(size: str) -> Boundary:
         call=bootstrap_extremes,
         name="metrics",
         arguments={"estimate": Constant(Function(BOOTSTRAP)), "data": Labels("reward"), "size": Derived(drawn)},
-        doubles={f"{_MODULE}.np.random.choice": enumerate_rows},
+        fakes={f"{_MODULE}.np.random.choice": enumerate_rows},
         produced_by={"data": "metric_utils.py, process_validation_metrics: rewards of one prompt; all, or fewer"},
     )
     best, worst = ("best_of_two", "worst_of_two") if size == "two" else ("best_sample", "worst_sample")

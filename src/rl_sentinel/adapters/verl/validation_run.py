@@ -15,7 +15,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import constants, try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.training_run import TRAINER, WIDTH, sampled
-from rl_sentinel.adapters.verl.training_run_doubles import NumberedPrompts, bare_trainer, collect, data_set_tokenizes
+from rl_sentinel.adapters.verl.training_run_fakes import NumberedPrompts, bare_trainer, collect, data_set_tokenizes
 from rl_sentinel.adapters.verl.validation import (
     ALWAYS,
     BOOTSTRAP,
@@ -137,7 +137,7 @@ def _validation(target: Target) -> Boundary:
             "size": Derived(size_of_groups),
             "reward_model": Knob("reward_model", default=False),
         },
-        doubles={BOOTSTRAP: enumerate_draws} if target.has(BOOTSTRAP) else {},
+        fakes={BOOTSTRAP: enumerate_draws} if target.has(BOOTSTRAP) else {},
         produced_by={"rewards": _PRODUCED},
     )
     read = Step(

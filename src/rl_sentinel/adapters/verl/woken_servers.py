@@ -94,8 +94,8 @@ def sampled(method: Callable[..., Any], owner: type, frees: bool, rows: list[dic
         rollout_replicas=[server],
     )
     answers = []
-    doubles = {"ray": SimpleNamespace(get=lambda results: results), "DataProto": SimpleNamespace(concat=_only)}
-    with replaced_globals(method.__globals__, **doubles):
+    fakes = {"ray": SimpleNamespace(get=lambda results: results), "DataProto": SimpleNamespace(concat=_only)}
+    with replaced_globals(method.__globals__, **fakes):
         for number, row in enumerate(rows):
             server.step = number
             answers.append(method(manager, PromptBatch(row)))

@@ -12,7 +12,7 @@ from rl_sentinel.adapters.kit.forms import AfterPrompt
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import MASK
-from rl_sentinel.adapters.verl.doubles import cpu_device, no_memory, return_unmoved
+from rl_sentinel.adapters.verl.fakes import cpu_device, no_memory, return_unmoved
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.call import Function
 from rl_sentinel.core.codec import Codec, Inputs
@@ -81,21 +81,21 @@ def reads_response_mask(source: str) -> bool:
     return re.search(r"""\[["'](response|loss)_mask["']\]""", source) is not None
 
 
-def accelerator_doubles(target: Target, module: str, source: str) -> dict[str, Callable[..., Any]]:
+def accelerator_fakes(target: Target, module: str, source: str) -> dict[str, Callable[..., Any]]:
     """Fakes for the accelerator: its device, copies to it, and its memory statistics."""
-    doubles: dict[str, Callable[..., Any]] = {}
+    fakes: dict[str, Callable[..., Any]] = {}
     if "get_device_id()" in source:
-        doubles[f"{module}.get_device_id"] = cpu_device
+        fakes[f"{module}.get_device_id"] = cpu_device
     if "torch.cuda.current_device()" in source:
-        doubles[f"{module}.torch.cuda.current_device"] = cpu_device
+        fakes[f"{module}.torch.cuda.current_device"] = cpu_device
     if ".cuda()" in source:
-        doubles["verl.protocol.TensorDict.cuda"] = return_unmoved
+        fakes["verl.protocol.TensorDict.cuda"] = return_unmoved
     if re.search(r"""\.to\(["']cuda["']\)""", source):
-        doubles["verl.protocol.DataProto.to"] = return_unmoved
+        fakes["verl.protocol.DataProto.to"] = return_unmoved
     for path in ("verl.utils.debug.performance", "verl.utils.profiler.performance"):
         if target.has(f"{path}._get_current_mem_info"):
-            doubles[f"{path}._get_current_mem_info"] = no_memory
-    return doubles
+            fakes[f"{path}._get_current_mem_info"] = no_memory
+    return fakes
 
 
 def sequences() -> dict[str, Codec]:

@@ -26,17 +26,17 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.rollout_servers import OPTIONS, TRAINING, VALIDATION, distribution
-from rl_sentinel.adapters.verl.sampling_engine_doubles import (
+from rl_sentinel.adapters.verl.sampling_engine_fakes import (
     END,
     PAD,
     SHIFT,
     KnownResponses,
-    engine_doubles,
+    engine_fakes,
     shifted,
     worker_with,
 )
-from rl_sentinel.adapters.verl.sglang_doubles import sglang_doubles, worker_class
-from rl_sentinel.adapters.verl.worker_batch import accelerator_doubles
+from rl_sentinel.adapters.verl.sglang_fakes import sglang_fakes, worker_class
+from rl_sentinel.adapters.verl.worker_batch import accelerator_fakes
 from rl_sentinel.core.batch import VOCABULARY
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -174,11 +174,11 @@ def _generated(  # noqa: PLR0913 - the parts of a worker and of a batch
     """The tensors that a worker returns for prompts, in training or in ``validate``."""
     names = vars(sys.modules[owner.__module__])
     if engine == "sglang":
-        owner, doubles = worker_class(owner, known), sglang_doubles(names, known)
+        owner, fakes = worker_class(owner, known), sglang_fakes(names, known)
     else:
-        doubles = engine_doubles(names, known, padded="padded" in engine)
+        fakes = engine_fakes(names, known, padded="padded" in engine)
     modules = (vars(sys.modules[kind.__module__]) for kind in owner.__mro__)
-    with doubles, replaced_globals(*modules, omega_conf_to_dataclass=_unconverted):
+    with fakes, replaced_globals(*modules, omega_conf_to_dataclass=_unconverted):
         worker = worker_with(owner, engine, config, known)
         return worker.generate_sequences(_batch(names["DataProto"], prompts, validate=validate)).batch
 
@@ -238,7 +238,7 @@ def _rows(target: Target, path: str, engine: str) -> Iterator[Boundary]:
             "repeats": Constant(not trainer_repeats),
             "rows": EachRow(Table(row)),
         },
-        doubles=accelerator_doubles(target, path.rpartition(".")[0], ""),
+        fakes=accelerator_fakes(target, path.rpartition(".")[0], ""),
         produced_by={"rows": _PRODUCED},
     )
     logged = ("rollout_logprob",) if '"rollout_log_probs"' in source else ()
@@ -275,7 +275,7 @@ def _options(target: Target, path: str, engine: str) -> Iterator[Boundary]:
                 "validate": Constant(when == "validation"),
                 "texts": Constant(tuple(n for n, value in settings.items() if isinstance(value, str))),
             },
-            doubles=accelerator_doubles(target, path.rpartition(".")[0], ""),
+            fakes=accelerator_fakes(target, path.rpartition(".")[0], ""),
             remembered=True,
         )
         yield Boundary(

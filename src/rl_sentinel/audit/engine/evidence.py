@@ -67,7 +67,7 @@ def evidence(  # noqa: PLR0913 - provenance has these parts
     """The record of one finding, from which every report is made.
 
     ``places`` has the file and the line of each function of the boundary; the first is the source of the finding.
-    ``loaded`` maps packages to where they came from: ``light``, ``double`` or ``stand-in``.
+    ``loaded`` maps packages to where they came from: ``light``, ``fake`` or ``stand-in``.
     """
     framework = request.framework
     case = found.case

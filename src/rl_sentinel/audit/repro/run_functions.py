@@ -65,7 +65,7 @@ def _body(text: Source, runs: Sequence[Run], outputs: tuple[str, ...]) -> list[s
     sources = {name: output.at or Use(first.calls[-1].step.result) for name, output in declared.items()}
     later = {use.name for run in runs for use in _uses(run)}
     used = later | {use.name for use in sources.values()}
-    lines = _double_lines(text, first)
+    lines = _fake_lines(text, first)
     for number, encoded in enumerate(first.calls):
         lines += _call_lines(text, [run.calls[number] for run in runs], used)
         lines += _result_list(encoded) if encoded.step.result in later else []
@@ -76,12 +76,12 @@ def _body(text: Source, runs: Sequence[Run], outputs: tuple[str, ...]) -> list[s
     return [*lines, *wrapped("return {", results, "}").splitlines()]
 
 
-def _double_lines(text: Source, run: Run) -> list[str]:
+def _fake_lines(text: Source, run: Run) -> list[str]:
     """Lines that install the replacement functions of a run in the modules or classes of the target."""
     lines = []
-    for path, double in {path: one for encoded in run.calls for path, one in encoded.step.doubles.items()}.items():
+    for path, fake in {path: one for encoded in run.calls for path, one in encoded.step.fakes.items()}.items():
         owner, _, name = path.rpartition(".")
-        lines.append(f"{text.names.imported(owner)}.{name} = {text.include(double)}")
+        lines.append(f"{text.names.imported(owner)}.{name} = {text.include(fake)}")
     return lines
 
 

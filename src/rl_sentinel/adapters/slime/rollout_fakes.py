@@ -154,7 +154,7 @@ def serving(rollout: Callable[..., Any], server: Server) -> Iterator[dict[str, A
     """Replace HTTP with the server in the module of a rollout function, and yield the globals of the module."""
     module: dict[str, Any] = inspect.unwrap(rollout).__globals__
     auto_tokenizer = SimpleNamespace(from_pretrained=lambda *_args, **_options: Words())
-    doubles: dict[str, Any] = {
+    fakes: dict[str, Any] = {
         "post": server.post,
         "get": server.get,
         "load_tokenizer": lambda *_args, **_options: Words(),
@@ -167,7 +167,7 @@ def serving(rollout: Callable[..., Any], server: Server) -> Iterator[dict[str, A
         "print": lambda *_args, **_options: None,
         "EVAL_PROMPT_DATASET": {},
     }
-    with replaced_globals(module, **doubles):
+    with replaced_globals(module, **fakes):
         reset_singleton(module["GenerateState"])
         try:
             yield module

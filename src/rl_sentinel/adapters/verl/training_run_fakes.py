@@ -200,7 +200,7 @@ def in_process_loader(**options: Any) -> Any:  # noqa: ANN401 - the loader's own
     return loader(**{**options, "num_workers": 0})
 
 
-def no_bar(**_about: object) -> Any:  # noqa: ANN401 - a double
+def no_bar(**_about: object) -> Any:  # noqa: ANN401 - a fake
     """A progress bar that shows nothing."""
     return Silence()
 

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.scripted_sampling import fit_to_length
-from rl_sentinel.adapters.slime.context_rank_doubles import Spans, merge_shares, spans_on_rank
-from rl_sentinel.adapters.slime.doubles import data_in_store
+from rl_sentinel.adapters.slime.context_rank_fakes import Spans, merge_shares, spans_on_rank
+from rl_sentinel.adapters.slime.fakes import data_in_store
 from rl_sentinel.adapters.slime.packing import each_rank
 
 #: Keys of the columns that are split among the ranks that share a sequence, after a rollout.

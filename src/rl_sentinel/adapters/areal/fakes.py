@@ -164,7 +164,7 @@ def inline_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's eng
     return engine
 
 
-#: The group of the ranks that share a sequence, by which the doubles of collectives recognize it.
+#: The group of the ranks that share a sequence, by which the fakes of collectives recognize it.
 _SHARED = object()
 
 
@@ -205,7 +205,7 @@ def shared_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's eng
     engine = fsdp_engine(owner, config)
     kind: Any = type(engine)
     kind.model = PlacedModel()
-    del kind._compute_logprobs_entropy  # noqa: SLF001 - the double for a model without parts
+    del kind._compute_logprobs_entropy  # noqa: SLF001 - the fake for a model without parts
     return engine
 
 

@@ -130,7 +130,7 @@ class _Worker:
         return SimpleNamespace(remote=cls)
 
 
-def _cluster() -> Any:  # noqa: ANN401 - a double for the module ray
+def _cluster() -> Any:  # noqa: ANN401 - a fake for the module ray
     """A fake ``ray`` with one node."""
     strategies = SimpleNamespace(NodeAffinitySchedulingStrategy=lambda **_about: None)
     node = SimpleNamespace(get_node_id=lambda: "house")

@@ -12,7 +12,7 @@ import torch
 
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.process_group import one_process_group
-from rl_sentinel.adapters.verl.sampling_engine_doubles import KnownResponses
+from rl_sentinel.adapters.verl.sampling_engine_fakes import KnownResponses
 
 #: Attributes of SGLang's ``SamplingParams``; it keeps the words of ``stop`` under another name.
 ATTRIBUTES: Mapping[str, Any] = {
@@ -111,13 +111,13 @@ def worker_class(owner: type, known: KnownResponses) -> type:
 
 
 @contextmanager
-def sglang_doubles(names: dict[str, Any], known: KnownResponses) -> Iterator[None]:
+def sglang_fakes(names: dict[str, Any], known: KnownResponses) -> Iterator[None]:
     """Replace the names that a worker's module imports from SGLang, and its calls of torch's process groups."""
 
     def gather(results: list[Any], value: object, _group: object = None) -> None:
         results[:] = [value]
 
-    doubles: dict[str, Any] = {
+    fakes: dict[str, Any] = {
         "VerlEngine": lambda **_options: SGLang(known),
         "SamplingParams": lambda: SimpleNamespace(**ATTRIBUTES),
         "init_device_mesh": lambda *_shape, **_names: Mesh(),
@@ -125,12 +125,12 @@ def sglang_doubles(names: dict[str, Any], known: KnownResponses) -> Iterator[Non
         "get_ip": lambda: "127.0.0.1",
         "get_open_port": lambda: 1,
     }
-    doubles |= {"ServerArgs": SimpleNamespace, "PortArgs": SimpleNamespace(init_new=_ports)}
+    fakes |= {"ServerArgs": SimpleNamespace, "PortArgs": SimpleNamespace(init_new=_ports)}
     loop, environment = asyncio.new_event_loop(), {"CUDA_VISIBLE_DEVICES": "0", "WORLD_SIZE": "1"}
     asyncio.set_event_loop(loop)
     try:
         with (
-            replaced_globals(names, **doubles),
+            replaced_globals(names, **fakes),
             patch.dict(os.environ, environment),
             patch("torch.distributed.all_gather_object", gather),
         ):

@@ -13,7 +13,7 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.rank_threads import gather_from_ranks, rank_number, run_on_ranks
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.process_group import one_process_group
-from rl_sentinel.adapters.slime.doubles import (
+from rl_sentinel.adapters.slime.fakes import (
     call_on_data,
     counts_of_step,
     data_in_store,

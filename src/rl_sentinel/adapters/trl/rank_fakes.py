@@ -104,5 +104,5 @@ class RankAccelerator:
 def collectives(target: Target, kind: str) -> Mapping[str, Callable[..., Any]]:
     """Fakes for the collectives that the trainer's module imports by name."""
     module = f"trl.trainer.{kind}_trainer"
-    doubles = {"gather": gather, "gather_object": gather_object, "broadcast_object_list": broadcast_object_list}
-    return {f"{module}.{name}": double for name, double in doubles.items() if hasattr(target.module(module), name)}
+    fakes = {"gather": gather, "gather_object": gather_object, "broadcast_object_list": broadcast_object_list}
+    return {f"{module}.{name}": fake for name, fake in fakes.items() if hasattr(target.module(module), name)}

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.areal.doubles import ENTROPY, LABELS, LOGPROBS, VALUES, read_outputs
+from rl_sentinel.adapters.areal.fakes import ENTROPY, LABELS, LOGPROBS, VALUES, read_outputs
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.process_group import one_process_group, parallel_state_of_one_process
 
@@ -30,7 +30,7 @@ def megatron_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's e
     forward_step: a loss function that returns two values).
     """
     losses: list[Tensor] = []
-    doubles = {
+    fakes = {
         "mpu": SimpleNamespace(**parallel_state_of_one_process()),
         "get_forward_backward_func": lambda: partial(_schedule, losses),
         "packed_context_parallel_forward": forward,
@@ -38,7 +38,7 @@ def megatron_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's e
     }
 
     def train_batch(engine: object, *args: object, **options: object) -> Any:  # noqa: ANN401 - as the method
-        with replaced_globals(owner.train_batch.__globals__, **doubles):
+        with replaced_globals(owner.train_batch.__globals__, **fakes):
             return owner.train_batch(engine, *args, **options)
 
     def do_nothing(*_args: object, **_options: object) -> dict[str, float]:
@@ -61,7 +61,7 @@ def megatron_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's e
         **dict.fromkeys(_DISABLED, False),
         **dict.fromkeys(("train", "_ensure_ready", "optimizer_zero_grad", "optimizer_step"), do_nothing),
     }
-    return object.__new__(type("MegatronEngineDouble", (owner,), attributes))
+    return object.__new__(type("MegatronEngineFake", (owner,), attributes))
 
 
 def _schedule(

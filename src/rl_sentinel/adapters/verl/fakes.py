@@ -29,7 +29,7 @@ def no_memory(*_units: object) -> tuple[str, ...]:
     return ("0", "0", "0", "0")
 
 
-class EngineDouble:
+class EngineFake:
     """A fake engine with the methods that ``forward_backward_batch`` uses; its model returns given columns.
 
     ``losses`` are the losses of the micro-batches. Releases of September 2025 need ``padded`` outputs.
@@ -79,7 +79,7 @@ class EngineDouble:
             self.losses.append(loss.detach())
 
 
-class SupervisedDouble(EngineDouble):
+class SupervisedFake(EngineFake):
     """A fake engine with nested output tensors; the first token of a sequence is its row number."""
 
     def __init__(self, answers: list[Tensor]) -> None:
@@ -97,7 +97,7 @@ class SupervisedDouble(EngineDouble):
         return loss, {"loss": loss.detach().item(), "metrics": logged}
 
 
-class ModelDouble:
+class ModelFake:
     """A fake model and optimizer of a data-parallel worker in one object; the model returns given columns.
 
     ``losses`` are the losses whose gradients belong to the next optimizer step.
@@ -172,17 +172,17 @@ def squeezes(kind: Any) -> bool:  # noqa: ANN401 - a class of the target
     return "squeeze(" in inspect.getsource(kind)
 
 
-def worker_with_double(kind: Any, config: Any, answers: dict[str, Tensor]) -> Any:  # noqa: ANN401 - classes of the target
-    """A worker of the target's class whose model and optimizer are a :class:`ModelDouble`."""
+def worker_with_fake(kind: Any, config: Any, answers: dict[str, Tensor]) -> Any:  # noqa: ANN401 - classes of the target
+    """A worker of the target's class whose model and optimizer are a :class:`ModelFake`."""
     if needs_process_group(kind):
         one_process_group()
-    model = ModelDouble(answers, squeezed=not squeezes(kind))
+    model = ModelFake(answers, squeezed=not squeezes(kind))
     return kind(config, model, model)
 
 
 @cache
 def actor_class(kind: Any) -> Any:  # noqa: ANN401 - the target's class
-    """A subclass of the target's actor whose forward pass reads the columns of its :class:`ModelDouble`."""
+    """A subclass of the target's actor whose forward pass reads the columns of its :class:`ModelFake`."""
     returns_dict = "dict" in str(inspect.signature(kind._forward_micro_batch).return_annotation)  # noqa: SLF001 - replaced below
 
     class Actor(kind):  # type: ignore[misc] # its base is known at run time only
@@ -194,8 +194,8 @@ def actor_class(kind: Any) -> Any:  # noqa: ANN401 - the target's class
 
 
 def data_parallel_actor(kind: Any, config: Any, answers: dict[str, Tensor]) -> Any:  # noqa: ANN401 - the target's class
-    """An actor of the target's class with a :class:`ModelDouble` as model and optimizer."""
-    return worker_with_double(actor_class(kind), config, answers)
+    """An actor of the target's class with a :class:`ModelFake` as model and optimizer."""
+    return worker_with_fake(actor_class(kind), config, answers)
 
 
 @contextmanager
@@ -217,11 +217,11 @@ def record_losses(losses: list[Tensor]) -> Iterator[None]:
 def run_update(update: Any, worker: Any, data: Any) -> dict[str, Any]:  # noqa: ANN401 - a method and objects of the target
     """Run an update; return its metrics, and the losses of the last optimizer step."""
     names = ("actor_optimizer", "critic_optimizer", "optimizer")
-    double = next(getattr(worker, name) for name in names if hasattr(worker, name))
-    with record_losses(double.losses):
+    fake = next(getattr(worker, name) for name in names if hasattr(worker, name))
+    with record_losses(fake.losses):
         metrics = update(worker, data)
-    double.finish()
-    return {"metrics": metrics, "losses": double.last[0]}
+    fake.finish()
+    return {"metrics": metrics, "losses": fake.last[0]}
 
 
 def run_supervised_batch(  # noqa: PLR0913 - the inputs of the trainer's loop
@@ -243,5 +243,5 @@ def run_supervised_batch(  # noqa: PLR0913 - the inputs of the trainer's loop
     tensors = {"input_ids": nested(ids), "loss_mask": nested([torch.cat([zero.long(), mask]) for mask in masks])}
     about = {"use_dynamic_bsz": True, "max_token_len_per_gpu": tokens_at_most, "global_batch_size": len(masks)}
     with record_losses(losses):
-        forward(SupervisedDouble(answers), make(tensors, about), partial(loss, None))
+        forward(SupervisedFake(answers), make(tensors, about), partial(loss, None))
     return losses

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
 from rl_sentinel.adapters.kit.scripted_sampling import vllm_completion
-from rl_sentinel.adapters.trl.rollout_doubles import Rollout, ready_to_train
+from rl_sentinel.adapters.trl.rollout_fakes import Rollout, ready_to_train
 from rl_sentinel.adapters.trl.tiny_trainer import make_trainer
 
 #: Where releases have the client of a vLLM server.

@@ -16,7 +16,7 @@ from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
 from rl_sentinel.adapters.kit.scripted_sampling import vllm_completion
 from rl_sentinel.adapters.source_reads import remembered
 from rl_sentinel.adapters.trl.log_modes import empty_metrics, logged_elsewhere
-from rl_sentinel.adapters.trl.rank_doubles import RankAccelerator
+from rl_sentinel.adapters.trl.rank_fakes import RankAccelerator
 from rl_sentinel.adapters.trl.tiny_trainer import PADDING, Policy, RowRewards
 
 #: Token id of the word "w0"; with ``by_prompt``, the prompt of row n is the word "wn".

@@ -1,11 +1,11 @@
-"""The double of verl's training engine."""
+"""The fake of verl's training engine."""
 
 from typing import Any
 
 import pytest
 import torch
 
-from rl_sentinel.adapters.verl.doubles import EngineDouble
+from rl_sentinel.adapters.verl.fakes import EngineFake
 
 
 def _loss(outputs: dict[str, Any], **_about: object) -> tuple[Any, dict[str, float]]:
@@ -16,7 +16,7 @@ def _loss(outputs: dict[str, Any], **_about: object) -> tuple[Any, dict[str, flo
 def test_outputs_of_a_row(padded: bool, count: float) -> None:  # noqa: FBT001 - a case
     """A response of one token after a prompt of one; or padded to the width of the batch."""
     answers = {"values": torch.tensor([[9.0, 9.0, 9.0], [1.0, 0.0, 0.0]], requires_grad=True)}
-    engine = EngineDouble(answers, [3, 1], padded=padded)
+    engine = EngineFake(answers, [3, 1], padded=padded)
     _, about = engine.forward_step({"row": torch.tensor([1])}, _loss)
     assert about["metrics"]["seen"] == count
     assert about["loss"] == 1.0
@@ -24,11 +24,11 @@ def test_outputs_of_a_row(padded: bool, count: float) -> None:  # noqa: FBT001 -
 
 def test_the_loss_is_recorded_as_it_is_trained() -> None:
     """Some releases scale the loss between the forward step and the backward pass."""
-    engine = EngineDouble({"values": torch.tensor([[2.0], [4.0]], requires_grad=True)}, [1, 1])
+    engine = EngineFake({"values": torch.tensor([[2.0], [4.0]], requires_grad=True)}, [1, 1])
     for row in (0, 1):
         loss, _ = engine.forward_step({"row": torch.tensor([row])}, _loss)
         torch.autograd.backward([loss * 0.25])
     assert [float(one) for one in engine.losses] == [0.5, 1.0]
-    fixed = EngineDouble({"values": torch.tensor([[2.0]])}, [1])
+    fixed = EngineFake({"values": torch.tensor([[2.0]])}, [1])
     fixed.forward_step({"row": torch.tensor([0])}, _loss)
     assert [float(one) for one in fixed.losses] == [2.0]

@@ -56,7 +56,7 @@ def fsdp_engine(kind: Any, config: Any, use_remove_padding: bool) -> Any:  # noq
     return engine
 
 
-class HuggingFaceDouble:
+class HuggingFaceFake:
     """The interface of transformers' causal models, with attention over the ranks that share a sequence."""
 
     def __init__(self, model: CausalModel) -> None:
@@ -92,7 +92,7 @@ class FusedModel:
     The hidden states are the logits, and the head is the identity.
     """
 
-    def __init__(self, model: HuggingFaceDouble) -> None:
+    def __init__(self, model: HuggingFaceFake) -> None:
         """Wrap the fake model that returns logits."""
         self.body, self.config = model, SimpleNamespace(model_type="", output_attentions=False)
         self.config.output_hidden_states = False
@@ -126,7 +126,7 @@ class FusedForward:
     def __call__(self, model: CausalModel) -> FusedModel:
         """The model, as the worker's ``build`` prepares it."""
         kind = type("FusedModel", (FusedModel,), {})  # the target writes to the class
-        made: FusedModel = kind(HuggingFaceDouble(model))
+        made: FusedModel = kind(HuggingFaceFake(model))
         with redirect_stdout(None):
             self.choose(made, use_fused_kernels=True, fused_kernels_backend=self.backend)
         return made
@@ -163,7 +163,7 @@ class SequenceRanks:
             place.copy_(value)
 
 
-class WorkerGroupDouble:
+class WorkerGroupFake:
     """A fake worker group: it runs the engine on the ranks that share sequences, and returns the result of rank 0."""
 
     def __init__(self, engine: Any, about: Mapping[str, Any], tensors: Any, ranks: int) -> None:  # noqa: ANN401 - of the target
@@ -201,7 +201,7 @@ def pass_of_trainer(  # noqa: PLR0913 - what the trainer, the engine and the mod
     batch = data.batch
     answers = with_prompt_tokens(columns) if columns.dim() > 2 else columns.unsqueeze(-1)
     engine.module = wrap(model_of(batch["input_ids"], batch["attention_mask"], batch["responses"].shape[1], answers))
-    group = WorkerGroupDouble(engine, about, method.__globals__["tu"], ranks)
+    group = WorkerGroupFake(engine, about, method.__globals__["tu"], ranks)
     trainer = bare_instance(
         owner,
         config=config,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
 from rl_sentinel.adapters.source_reads import remembered
-from rl_sentinel.adapters.trl.rollout_doubles import ready_to_score
+from rl_sentinel.adapters.trl.rollout_fakes import ready_to_score
 from rl_sentinel.adapters.trl.tiny_trainer import Policy
 
 

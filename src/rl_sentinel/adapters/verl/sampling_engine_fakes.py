@@ -150,7 +150,7 @@ class SamplingOptions(SimpleNamespace):
 
 
 def worker_with(owner: Any, engine: str, config: Any, known: KnownResponses) -> Any:  # noqa: ANN401 - of the target
-    """A worker with an engine that samples known responses; for vLLM, call it inside :func:`engine_doubles`."""
+    """A worker with an engine that samples known responses; for vLLM, call it inside :func:`engine_fakes`."""
     if engine == "hf":
         return owner(HuggingFace(known), config)
     one_process_group()
@@ -164,7 +164,7 @@ def worker_with(owner: Any, engine: str, config: Any, known: KnownResponses) -> 
 
 
 @contextmanager
-def engine_doubles(names: dict[str, Any], known: KnownResponses, *, padded: bool) -> Iterator[None]:
+def engine_fakes(names: dict[str, Any], known: KnownResponses, *, padded: bool) -> Iterator[None]:
     """Replace the names that a worker's module, with these globals, imports from the packages of its engine."""
 
     def engine(*_about: object, **_more: object) -> VLLM:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rl_sentinel.adapters.kit.rank_threads import gather_from_ranks, rank_number, run_on_ranks
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
-from rl_sentinel.adapters.slime.rank_doubles import places_of, recording_trackers
+from rl_sentinel.adapters.slime.rank_fakes import places_of, recording_trackers
 from rl_sentinel.core.case import Settings
 
 #: Columns of log-probs: of the model that is trained, before its update, and of the reference.
@@ -122,9 +122,9 @@ def train_on_ranks(  # noqa: PLR0913 - functions of the target, and their argume
     )
     logged: dict[str, Any] = {}
     module = inspect.unwrap(train).__globals__
-    doubles = {
+    fakes = {
         **recording_trackers(logged),
-        **{name: _double_of(module[name]) for name in _KERNELS if name in module},
+        **{name: _fake_of(module[name]) for name in _KERNELS if name in module},
         **dict.fromkeys(("train_metric_utils", "train_dump_utils"), _Quiet()),
         **dict.fromkeys(("timer", "inverse_timer"), lambda *_name: nullcontext()),
         "Timer": _Quiet,
@@ -134,7 +134,7 @@ def train_on_ranks(  # noqa: PLR0913 - functions of the target, and their argume
         "tqdm": lambda items, **_options: items,
     }
     with (
-        replaced_globals(module, **doubles),
+        replaced_globals(module, **fakes),
         replaced_globals(vars(dist), get_rank=lambda *_group: rank_number()),
     ):
         run_on_ranks(
@@ -241,14 +241,14 @@ _KERNELS = {
 }
 
 
-def _double_of(kernel: Callable[..., Any]) -> Callable[..., Any]:
+def _fake_of(kernel: Callable[..., Any]) -> Callable[..., Any]:
     """A fake for one of :data:`_KERNELS`, with the same parameters; it divides by the argument ``temperature``."""
     signature = inspect.signature(kernel)
 
-    def double(*values: object, **options: object) -> Any:  # noqa: ANN401 - as the kernel
+    def fake(*values: object, **options: object) -> Any:  # noqa: ANN401 - as the kernel
         given: Any = signature.bind(*values, **options).arguments
         temperature = given.get("temperature", given.get("rollout_temperature"))
         both = _read(given["logits"], temperature)
         return both if _KERNELS[kernel.__name__] else both[0]
 
-    return double
+    return fake
