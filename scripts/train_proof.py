@@ -14,7 +14,8 @@ from typing import NamedTuple
 from rl_sentinel.report.curves import bars
 
 ROOT = Path(__file__).parents[1]
-RUN = [sys.executable, "-c", "from rl_sentinel.cli.main import run; run()", "train"]
+#: Without a certificate: it stops the runs with shuffled rewards or a fault before their first step.
+RUN = [sys.executable, "-c", "from rl_sentinel.cli.main import run; run()", "train", "--uncertified"]
 
 #: A path with a fault. SUPPRESSED: rewards of responses without an end are suppressed; rewards are normalized over
 #: their group, then advantages over all tokens. TWICE: rewards are normalized over the batch, then a second baseline

@@ -98,7 +98,7 @@ class RolloutSettings(Table):
 
     ``unended`` decides about trajectories that were cut at the token limit: train on their reward, reject them, or
     train on them with their reward suppressed. ``staleness`` is how many updates the sampling policy lags behind.
-    ``shuffled_rewards`` permutes rewards over trajectories, as a control experiment.
+    ``shuffled_rewards`` permutes rewards over trajectories, as a control experiment (needs ``--uncertified``).
     """
 
     engine: str = "process"
