@@ -126,7 +126,7 @@ OUTPUTS: Mapping[str, str] = {"advantage": "advantages", "returns": "returns", "
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The actor's method under each setting, on the whole batch; with group statistics also on one item per prompt.
+    """Boundaries of the actor's method with each setting, on the whole batch; with group statistics, also per prompt.
 
     The trainer passes one item per prompt. Early releases are not bound here: see ``early_advantages``.
     """

@@ -37,7 +37,7 @@ _CALLER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """A checkpoint that a restarted run loads."""
+    """Boundaries of a checkpoint that a restarted run loads."""
     path = next((path for path in MANAGERS if target.has(path)), "")
     if not path:
         return

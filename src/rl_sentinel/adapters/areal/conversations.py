@@ -60,7 +60,7 @@ _PRODUCER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The row of a conversation for each kind of turn end, and of a conversation with a tool call in its prompt."""
+    """Boundaries of the row of a conversation, for each kind of turn end and with a tool call in the prompt."""
     kind = next((path for path in (INTERACTION, FIRST) if target.has(f"{path}.to_tensor_dict")), "")
     if kind and not target.fails(kind) and "parent" in {field.name for field in fields(target.find(kind))}:
         yield from bindable(target, _conversation(target, kind, FAMILIES))

@@ -55,7 +55,7 @@ _CALLER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The redistribution among ranks, and the dispatch of a controller with the merge of its results."""
+    """Boundaries of the redistribution among ranks, and the dispatch of a controller with the merge of its results."""
     path = next((path for path in REDISTRIBUTE if target.has(path) and not target.fails(path)), "")
     if path and target.has(PAD) and target.has(GATHER):
         yield from bindable(target, _redistributed(path))

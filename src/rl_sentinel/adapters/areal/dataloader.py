@@ -35,7 +35,7 @@ _SHUFFLES = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The samples of an epoch, for training and for validation."""
+    """Boundaries of the samples of an epoch, for training and for validation."""
     if not target.has(CREATE):
         return
     if failing := target.fails(CREATE):

@@ -43,7 +43,7 @@ FAMILIES: Mapping[str, tuple[Settings, Claims]] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The actor's method with each flag, in releases that have these flags."""
+    """Boundaries of the actor's method with each flag, in releases that have these flags."""
     if target.has(NORM) or not target.has(BY_PROMPT) or target.fails(BY_PROMPT) or not target.has(CONFIG):
         return
     known = fields_of(target, CONFIG)

@@ -35,7 +35,7 @@ _CALLER = "archon, qwen3 and qwen3_5, model/args.py: MoEArgs.from_hf_config of t
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The layer with the arguments of a checkpoint's configuration."""
+    """Boundaries of the layer with the arguments of a checkpoint's configuration."""
     if not target.has(PATH) or not target.has(f"{ARGS}.from_hf_config"):
         return
     if why := target.fails(LAYER) or target.fails(ARGS):

@@ -38,7 +38,7 @@ ENGINE_PASSES = (f"{ENGINE}.forward_batch", f"{ENGINE}.forward")
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The log-probs of the current or the proximal policy, and the values of a critic."""
+    """Boundaries of the log-probs of the current or the proximal policy, and the values of a critic."""
     path = next((path for path in PASSES if target.has(path)), "")
     values = next((path for path in VALUE_PASSES if target.has(path)), "")
     forward = next((path for path in ENGINE_PASSES if target.has(path)), "")

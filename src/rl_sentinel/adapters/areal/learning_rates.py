@@ -44,7 +44,7 @@ _ORDER = "areal/trainer/rl_trainer.py, train: lr_scheduler_step after each updat
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Each engine with the constant and the cosine schedule."""
+    """Boundaries of each engine with the constant and the cosine schedule."""
     if not target.has(OPTIONS) or target.fails(OPTIONS):
         return
     run = RUN if target.has(RUN) else "areal.api.cli_args.FinetuneSpec"

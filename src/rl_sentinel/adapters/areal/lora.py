@@ -34,7 +34,7 @@ _CALLER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The saved adapter, in releases that save the adapter without the base model."""
+    """Boundaries of the saved adapter, in releases that save the adapter without the base model."""
     if not target.has(PATH):
         return
     if why := target.fails(PATH):

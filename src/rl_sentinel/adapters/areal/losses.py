@@ -54,7 +54,7 @@ _CRITIC_DEFAULT = "areal/trainer/ppo/critic.py, ppo_loss_fn: float values of pac
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Each loss that the release has; every release has PPO and the value loss."""
+    """Boundaries of each loss that the release has; every release has PPO and the value loss."""
     path = _path(target, PPO)
     usable = target.has(path) and not target.fails(path)
     known = signature(target.find(path)).parameters if usable else None

@@ -69,7 +69,7 @@ _CALLER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The row of a call for each form of the input, and the parameters of its request."""
+    """Boundaries of the row of a call for each form of the input, and the parameters of its request."""
     for path, forms in FORMS.items():
         owner = path.rpartition(".")[0]
         if not target.has(path) or not target.has(RESPONSE) or target.fails(RESPONSE):

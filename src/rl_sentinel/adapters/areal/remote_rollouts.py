@@ -40,7 +40,7 @@ _PRODUCER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The controller, in releases that submit a task with its options in one call."""
+    """Boundaries of the controller, in releases that submit a task with its options in one call."""
     path = next((path for path in CONTROLLERS if target.has(f"{path}._create_submit_callback")), "")
     if path and target.has(f"{path}.submit") and not target.fails(path):
         yield from bindable(target, _boundary(path))

@@ -50,7 +50,9 @@ _HELP = "cli_args.py, GenerationHyperparameters: the help of the field"
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Requests that weight updates abort and the client resumes: one boundary per client, backend and group of fields.
+    """Boundaries of requests that a weight update aborts and the client resumes.
+
+    One per client, backend and group of fields.
 
     For the trainer's client, also the routed experts of each token, if the backend reads them.
     """

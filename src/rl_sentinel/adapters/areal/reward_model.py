@@ -49,7 +49,10 @@ _LOSS = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The update, in releases whose trainer has a separate collator and whose method accepts any batch."""
+    """Boundaries of the update.
+
+    None in releases whose trainer has no separate collator, or whose method does not accept any batch.
+    """
     if not target.has(COLLATE) or not target.has(TRAIN) or not target.has(f"{ENGINE}._compute_logprobs_and_loss"):
         return
     for path in (COLLATE, TRAIN, f"{ENGINE}.train_batch"):

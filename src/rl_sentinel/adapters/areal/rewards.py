@@ -37,7 +37,7 @@ _CALLER = "areal/trainer/ppo/actor.py, _compute_advantages"
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The overlong penalty, each level of normalization, each KL estimator."""
+    """Boundaries of the overlong penalty, each level of normalization, each KL estimator."""
     yield from bindable(target, _overlong())
     yield from bindable(target, *(_normalization(name, settings) for name, settings in LEVELS.items()))
     yield from bindable(target, *(_kl(kind) for kind in ("k1", "k2", "k3")))

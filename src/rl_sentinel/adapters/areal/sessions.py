@@ -39,7 +39,7 @@ _PRODUCER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The training rows of sessions: the responses of a prompt are the turns of one session."""
+    """Boundaries of the training rows of sessions: the responses of a prompt are the turns of one session."""
     if not target.has(f"{CACHE}.apply_reward_discount") or not target.has(RESPONSE) or not target.has(INTERACTION):
         return
     if why := target.fails(CACHE) or target.fails(INTERACTION):

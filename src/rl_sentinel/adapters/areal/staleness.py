@@ -34,7 +34,7 @@ _PRODUCER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The manager, with the events that the dispatcher and the executor of rollouts report to it."""
+    """Boundaries of the manager, with the events that the dispatcher and the executor of rollouts report to it."""
     path = next((path for path in MANAGERS if target.has(path)), "")
     if not path:
         return

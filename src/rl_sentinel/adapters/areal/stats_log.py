@@ -22,7 +22,7 @@ _CALLER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """One commit per step, in releases that restore the log."""
+    """Boundaries of one commit per step, in releases that restore the log."""
     if not target.has(PATH) or not target.has(f"{OWNER}.load_state_dict"):
         return
     if why := target.fails(OWNER):

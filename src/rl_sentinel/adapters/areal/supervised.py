@@ -27,7 +27,7 @@ _PADDING = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss, from log-probs or, in earlier releases, from logits."""
+    """Boundaries of the loss, from log-probs or, in earlier releases, from logits."""
     if target.has(PATH) and not target.fails(PATH):
         yield from bindable(target, _loss(target.find(PATH)))
 

@@ -46,7 +46,10 @@ _PRODUCER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loop, in releases with a trainer class. Models return one item per prompt, or one item per batch."""
+    """Boundaries of the loop, in releases with a trainer class.
+
+    Models return one item per prompt, or one item per batch.
+    """
     owner = next((path for path in TRAINERS if target.has(f"{path}.train")), "")
     if not owner or target.fails(owner):
         return

@@ -90,7 +90,10 @@ _UPDATE = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Updates of the actor (one per configuration), of the critic and, except on Megatron, of supervised training."""
+    """Boundaries of updates of the actor (one per configuration), of the critic, and of supervised training.
+
+    Supervised training is not bound on Megatron.
+    """
     if target.has(f"{ENGINE}._compute_logprobs_and_loss"):
         choose_platform(target)
         yield from _updates(target, _COPYING if copies_inputs(target) else _FSDP)

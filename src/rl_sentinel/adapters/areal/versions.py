@@ -39,7 +39,7 @@ _ENDS = "io_struct.py, ModelResponse: output_versions has the version of the wei
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Requests to a server whose weights change, then the dump of a trajectory."""
+    """Boundaries of requests to a server whose weights change, then the dump of a trajectory."""
     for path in clients(target):
         yield from bindable(target, _generated(path))
     if target.has(DUMP):

@@ -32,7 +32,7 @@ _CLAIMS = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The update over the network, for each training engine that can be imported."""
+    """Boundaries of the update over the network, for each training engine that can be imported."""
     for owner in ENGINES:
         path = f"{owner}.{_METHOD}"
         if target.has(PAUSE) and target.has(path) and not target.fails(path):

@@ -33,7 +33,7 @@ _CALLER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The limit of a worker that a controller starts."""
+    """Boundaries of the limit of a worker that a controller starts."""
     if not all(target.has(path) for path in (START, PATH, MANAGERS[0])) or target.fails(MANAGERS[0]):
         return
     if why := target.fails(START) or target.fails(PATH):

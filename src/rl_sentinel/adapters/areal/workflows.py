@@ -51,7 +51,7 @@ _PRODUCER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The workflows of one turn and of several turns."""
+    """Boundaries of the workflows of one turn and of several turns."""
     for path, settings in WORKFLOWS.items():
         if not target.has(f"{path}.arun_episode") or not target.has(CONFIG) or not target.has(RESPONSE):
             continue

@@ -38,7 +38,7 @@ _STALE = {"mean": "mean updates behind", "most": "most updates behind", "mixed":
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """All public functions of the package, for each value of their string parameters; then the staleness functions."""
+    """Boundaries of the package's public functions, per value of string parameters; then of staleness."""
     for module in defined(target.module(PACKAGE), "CLAIMS"):
         for path, function in functions(target.module(f"{PACKAGE}.{module}")):
             if "weight" in inspect.signature(function).parameters:

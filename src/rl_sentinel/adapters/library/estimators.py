@@ -44,7 +44,7 @@ _TRAJECTORIES = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Each estimator, with each value of its boolean parameters, and with ``epsilon`` 0."""
+    """Boundaries of each estimator, with each value of its boolean parameters, and with ``epsilon`` 0."""
     for name, function in defined(target.module(f"{SIGNAL}.advantage"), "advantages").items():
         path = f"{SIGNAL}.advantage.{name}.advantages"
         if missing := unbound(path, "advantage", function):

@@ -31,7 +31,7 @@ _COEFFICIENT: Settings = {"coefficient": NUMBERS["coefficient"]}
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Each estimator as a value and as a loss, the importance-weighted KL, the KL in the reward, the controller."""
+    """Boundaries of each estimator as a value and as a loss, of the importance-weighted KL, and of the controller."""
     for path, function in functions(target.module(KL)):
         if path == WEIGHTED:
             continue

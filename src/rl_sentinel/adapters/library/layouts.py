@@ -53,7 +53,7 @@ _COLUMNS = "logprob token_reward mask length token"
 
 
 def boundaries(target: Target) -> Iterator[Boundary]:
-    """Merging for each kind of history, steps as padded rows, mini-batches in order and shuffled."""
+    """Boundaries of merging for each kind of history, steps as padded rows, mini-batches in order and shuffled."""
     cells = {n: Output("B T", unit, column) for n, (unit, column) in _FIELDS.items()}
     for name, settings in _HISTORIES.items():
         yield bind(

@@ -67,7 +67,7 @@ _CHOICE_KNOBS: Mapping[str, Mapping[str, str]] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Every loss, one loss of packed tokens, block-wise sums, and the aggregation in each mode."""
+    """Boundaries of every loss, one loss of packed tokens, block-wise sums, and the aggregation in each mode."""
     for name, function in defined(target.module(f"{SIGNAL}.loss"), "loss").items():
         yield _loss(target, f"{SIGNAL}.loss.{name}.loss", name, function, "policy-loss")
     value = f"{SIGNAL}.value.value_loss"

@@ -113,7 +113,7 @@ _ROWS: tuple[_Row, ...] = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary]:
-    """The statistics of three columns and of the ratio, then the other metrics."""
+    """Boundaries of the statistics of three columns and of the ratio, then the other metrics."""
     for quantity, (_, reads, _, unit, population) in _OF.items():
         yield bind(
             target,

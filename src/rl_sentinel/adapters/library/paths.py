@@ -19,7 +19,7 @@ APART = f"{SIGNAL}.ready.prompts_apart"
 
 
 def boundaries(target: Target) -> Iterator[Boundary]:
-    """The path under each set of choices, and mini-batches of prompts."""
+    """Boundaries of the path under each set of choices, and mini-batches of prompts."""
     yield from (_path_boundary(target, path) for path in PATHS)
     yield bind(
         target,

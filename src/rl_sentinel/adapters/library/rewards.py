@@ -35,7 +35,7 @@ _NAMES = ("mean", "deviation", "leave_one_out", "biased", "epsilon")
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """All functions of rewards, all normalizations, and normalization after suppression."""
+    """Boundaries of all functions of rewards, all normalizations, and normalization after suppression."""
     for path, function in functions(target.module(f"{SIGNAL}.reward")):
         yield unbound(path, "reward", function) or bind(
             target,

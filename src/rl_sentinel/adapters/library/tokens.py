@@ -33,7 +33,7 @@ _OUTCOME = {"scope": "sequence", "masked": "yes", "masked-slots": "any"}
 
 
 def boundaries(target: Target) -> Iterator[Boundary]:
-    """All functions that return one number per token."""
+    """Boundaries of all functions that return one number per token."""
     for name, quantities in _FROM_LOGITS.items():
         yield _of_logits(target, f"{LOGPROB}.{name}", quantities)
     yield bind(

@@ -36,7 +36,7 @@ LOSSES: Mapping[str, tuple[Mapping[str, float], Mapping[str, str]]] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary]:
-    """Advantages for single turns, trajectories of several rows and unscored rewards; then the losses.
+    """Boundaries of advantages for single turns, trajectories of several rows and unscored rewards; then the losses.
 
     If the environment variable ``RL_SENTINEL_RECIPE`` is set, only the advantages and the loss of that recipe.
     """

@@ -11,7 +11,7 @@ from rl_sentinel.core.boundary import Boundary
 
 
 def boundaries(target: Target, tables: Mapping[str, Any], parts: tuple[str, ...] = ()) -> Iterator[Boundary]:
-    """The advantages and the loss of a recipe.
+    """Boundaries of the advantages and the loss of a recipe.
 
     Args:
         target: the tree that contains the trainer.

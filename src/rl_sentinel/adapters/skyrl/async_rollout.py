@@ -47,7 +47,10 @@ _QUEUE = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The training batch; discarded groups are covered only in releases that drop zero-variance groups."""
+    """Boundaries of the training batch.
+
+    Discarded groups are covered only in releases that drop zero-variance groups.
+    """
     if not target.has(PATH) or not target.has(GROUP):
         return
     try:

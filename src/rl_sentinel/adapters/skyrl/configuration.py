@@ -76,7 +76,7 @@ REPLAY_CLAIMS = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The validation under valid configurations and under contradictory ones."""
+    """Boundaries of the validation under valid configurations and under contradictory ones."""
     yield from _validation(target, FAMILIES, CLAIMS)
     for families, claimed in ((LENGTHS, LENGTH_CLAIMS), (REPLAYS, REPLAY_CLAIMS)):
         if all(has_setting(target, name) for name in next(iter(families.values()))):

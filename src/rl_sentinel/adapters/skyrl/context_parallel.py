@@ -42,7 +42,7 @@ _SHARDED = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The log-probs, in releases in which each rank computes the log-probs of its chunks."""
+    """Boundaries of the log-probs, in releases in which each rank computes the log-probs of its chunks."""
     if all(target.has(path) and not target.fails(path) for path in _CODE.values()):
         yield from bindable(target, _boundary())
 

@@ -29,7 +29,7 @@ _DATA = "skyrl/train/sft_trainer.py, tokenize_chat_example: messages of a data s
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The function that tokenizes the messages of a rollout, and the function for a supervised data set."""
+    """Boundaries of the two functions that tokenize messages: of a rollout, and of a supervised data set."""
     if target.has(REPLIES):
         yield from bindable(
             target, _boundary(REPLIES, rollout_differences, _TURNS, "generator.use_conversation_multi_turn")

@@ -105,7 +105,7 @@ _PAIR = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Weights, masks and logged metrics for each entry of :data:`FAMILIES`."""
+    """Boundaries of Weights, masks and logged metrics for each entry of :data:`FAMILIES`."""
     for name, (settings, scope, formula) in FAMILIES.items():
         section = Config(CONFIG, knobs_at={f"{SECTION}.{setting}": setting for setting in settings}, section=SECTION)
         try:

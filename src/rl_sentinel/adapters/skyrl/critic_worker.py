@@ -45,7 +45,10 @@ _CLIPPED = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The training step, in releases that average micro-batches in the update or in each micro-batch loss."""
+    """Boundaries of the training step, in releases that average over micro-batches.
+
+    The mean is taken in the update, or in the loss of each micro-batch.
+    """
     path = UPDATE if target.has(UPDATE) else STEP
     if not target.has(path) or target.fails(path) or not target.has(CRITIC):
         return

@@ -61,7 +61,7 @@ _STEPS = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The trainer's method under each entry of :data:`FAMILIES`."""
+    """Boundaries of the trainer's method under each entry of :data:`FAMILIES`."""
     if not target.has(PATH):
         return
     for name, settings in FAMILIES.items():

@@ -51,7 +51,7 @@ _LOGGED: Mapping[str, Output] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The metrics from rewards per response and per token, and the metrics that an evaluation run logs."""
+    """Boundaries of the metrics from rewards per response and per token, and of those that an evaluation run logs."""
     if target.has(METRICS):
         source = inspect.getsource(target.find(METRICS))
         logs = logged_scores(target)

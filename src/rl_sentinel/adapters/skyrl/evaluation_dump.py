@@ -35,7 +35,7 @@ class Words:
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Dumped records of an evaluation, in releases that write these keys."""
+    """Boundaries of dumped records of an evaluation, in releases that write these keys."""
     if target.has(DUMP) and all(key in inspect.getsource(target.find(DUMP)) for key in _KEYS):
         yield from bindable(target, _records())
 

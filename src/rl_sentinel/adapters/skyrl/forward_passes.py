@@ -55,7 +55,7 @@ _WORKERS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The trainer's method, in releases that call workers through a dispatch object."""
+    """Boundaries of the trainer's method, in releases that call workers through a dispatch object."""
     if not target.has(PATH):
         return
     try:

@@ -100,7 +100,7 @@ _ENGINE = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The generator, under each entry of :data:`FAMILIES`."""
+    """Boundaries of the generator, under each entry of :data:`FAMILIES`."""
     if not target.has(PATH):
         return
     try:

@@ -57,7 +57,10 @@ _PRODUCED = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The metrics of a batched call whose engine may sample more tokens than the limit, and scores of conversations."""
+    """Boundaries of the metrics of a batched call, and of the scores of conversations.
+
+    The engine of the call may sample more tokens than the limit.
+    """
     sampling = next((path for path in SAMPLING if target.has(path)), "")
     if not sampling or not target.has(PATH) or target.fails(PATH) or not target.has(ROLLOUT):
         return

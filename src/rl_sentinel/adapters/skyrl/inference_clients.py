@@ -64,7 +64,10 @@ _PRODUCED = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Each client of the release: one request per response, one request for all responses, and sampling parameters."""
+    """Boundaries of each client of the release.
+
+    One request per response, one request for all responses, and sampling parameters.
+    """
     sampling = next((path for path in SAMPLING if target.has(path)), "")
     for client in CLIENTS:
         if not sampling or not target.has(f"{client}.generate") or target.fails(client):

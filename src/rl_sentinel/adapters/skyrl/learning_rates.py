@@ -57,7 +57,7 @@ _ORDER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The cosine schedule of each model that the trainer builds."""
+    """Boundaries of the cosine schedule of each model that the trainer builds."""
     if not target.has(BUILD):
         return
     for model, settings in _FAMILIES.items():

@@ -35,7 +35,7 @@ _PRODUCED = "model_wrapper.py, forward: logits of whole sequences, divided by te
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The kernels that the release has."""
+    """Boundaries of the kernels that the release has."""
     for name in ("logprobs_from_logits", "logprobs_from_logits_v2"):
         path = f"{_FUNCTIONS}.{name}"
         if target.has(path):

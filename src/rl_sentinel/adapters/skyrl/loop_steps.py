@@ -54,7 +54,7 @@ _CALLER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loop of each trainer of the release."""
+    """Boundaries of the loop of each trainer of the release."""
     for owner in (TRAINER, ASYNC_TRAINER):
         path = f"{owner}.train"
         if target.has(path) and not target.fails(owner) and "ResumeMode" in inspect.getsource(target.find(path)):

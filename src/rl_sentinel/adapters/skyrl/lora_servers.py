@@ -32,7 +32,7 @@ _CALLER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The client of the servers, in releases in which the client loads adapters."""
+    """Boundaries of the client of the servers, in releases in which the client loads adapters."""
     for client in CLIENTS:
         load = next((name for name in _LOADS if target.has(f"{client}.{name}")), "")
         if not load or not target.has(f"{client}.sleep"):

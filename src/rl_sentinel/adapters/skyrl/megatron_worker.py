@@ -58,7 +58,7 @@ _SCALED = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss, the logged metrics, and the returned log-probs."""
+    """Boundaries of the loss, the logged metrics, and the returned log-probs."""
     if not has_worker(target) and not has_update(target):
         return
     try:

@@ -32,7 +32,7 @@ _CALLER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The constructor of the model, where some ranks start on the meta device."""
+    """Boundaries of the constructor of the model, where some ranks start on the meta device."""
     if not target.has(MODEL):
         return
     if why := target.fails(MODEL):

@@ -57,7 +57,7 @@ GAPS: Mapping[str, Output] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The metrics of each training step."""
+    """Boundaries of the metrics of each training step."""
     try:
         forms = arguments(target)
     except Unbindable as why:

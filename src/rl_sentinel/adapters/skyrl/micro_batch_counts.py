@@ -34,7 +34,7 @@ _CLAIMS = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The counts of each worker that logs such counts."""
+    """Boundaries of the counts of each worker that logs such counts."""
     for path, megatron in ((WHOLE_STEP, False), (STEP, True)):
         if not target.has(path) or target.fails(path) or (megatron and not has_worker(target)):
             continue

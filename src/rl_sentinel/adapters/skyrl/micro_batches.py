@@ -36,7 +36,7 @@ SETTINGS: dict[str, Settings] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """A worker's iterator over micro-batches, and its merge of their results."""
+    """Boundaries of a worker's iterator over micro-batches, and its merge of their results."""
     if not target.has(MAKE) or target.fails(MAKE):
         return
     try:

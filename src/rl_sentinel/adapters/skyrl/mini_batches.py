@@ -45,7 +45,7 @@ _PRODUCED = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The mini-batches and the logged length of a training batch, whose rows are responses or steps."""
+    """Boundaries of the mini-batches and the logged length of a training batch, whose rows are responses or steps."""
     if not target.has(CONVERT) or not target.has(TRAJECTORY):
         return
     mini_batches = target.has(EXECUTE) and target.has(STAGE) and not target.fails(STAGE)

@@ -40,7 +40,7 @@ _PRODUCED = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The forward pass of the policy, packed and padded."""
+    """Boundaries of the forward pass of the policy, packed and padded."""
     if not target.has(PATH):
         return
     if why := target.fails(MODEL):

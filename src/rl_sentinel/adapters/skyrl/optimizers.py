@@ -26,7 +26,7 @@ _DOCS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The options that the configuration of a release has."""
+    """Boundaries of the options that the configuration of a release has."""
     if target.has(PATH) and not target.fails(PATH):
         names = {field: name for field, name in NAMES.items() if has_setting(target, f"{_SECTION}.{name}")}
         yield from bindable(

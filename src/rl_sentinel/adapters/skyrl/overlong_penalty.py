@@ -37,7 +37,7 @@ _PAYS = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The trainer's method, if the target is a checkout."""
+    """Boundaries of the trainer's method, if the target is a checkout."""
     path = next((path for path in TRAINERS if target.has(path)), "")
     if path and not target.fails(path):
         yield from bindable(target, _overlong(target, path))

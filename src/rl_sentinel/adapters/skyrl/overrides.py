@@ -77,7 +77,10 @@ _DOCS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Whether each override arrives in the configuration, in releases that build it from a dict."""
+    """Boundaries that show whether each override arrives in the configuration.
+
+    None in releases that do not build the configuration from a dict.
+    """
     for owner, families in FAMILIES.items():
         path = f"{owner}.from_cli_overrides"
         if not target.has(path) or target.fails(owner):

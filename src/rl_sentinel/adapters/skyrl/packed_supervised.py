@@ -59,7 +59,7 @@ _PRODUCER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss, in releases that pack sequences."""
+    """Boundaries of the loss, in releases that pack sequences."""
     if not target.has(COLLATOR) or not target.has(LOG_PROBS) or not has_worker(target):
         return
     if why := target.fails(COLLATOR) or target.fails(LOG_PROBS):

@@ -43,7 +43,7 @@ _VARIED = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The filter before training, dynamic sampling, and the filter of the asynchronous trainer."""
+    """Boundaries of the filter before training, dynamic sampling, and the filter of the asynchronous trainer."""
     if target.has(FILTER):
         yield from bindable(target, _zero_variance(target))
     if target.has(SAMPLING):

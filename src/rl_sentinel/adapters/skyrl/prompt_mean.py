@@ -32,7 +32,7 @@ _MEAN = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """PPO's loss after the trainer's scaling, in releases that have this mean."""
+    """Boundaries of PPO's loss after the trainer's scaling, in releases that have this mean."""
     if not target.has(PROMPTS) or not target.has(SCALE):
         return
     try:

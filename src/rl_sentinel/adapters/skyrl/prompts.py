@@ -34,7 +34,7 @@ _DATASET = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The generator's input, and the removal of prompts that cannot be divided evenly among workers."""
+    """Boundaries of the generator's input, and the removal of prompts that cannot be divided evenly among workers."""
     if target.has(PATH):
         yield from bindable(target, _prepared(PATH))
     elif target.has(METHOD):

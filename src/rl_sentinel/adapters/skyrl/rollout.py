@@ -50,7 +50,7 @@ _MERGED = claims("generators/utils.py: concatenate the generator outputs of mult
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The training batch of a rollout, and the merge of rollouts."""
+    """Boundaries of the training batch of a rollout, and the merge of rollouts."""
     try:
         forms = arguments(target)
     except Unbindable as why:

@@ -40,7 +40,7 @@ SETTINGS: Mapping[str, Settings] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The staleness manager, and the data loader that records which prompts were consumed."""
+    """Boundaries of the staleness manager, and the data loader that records which prompts were consumed."""
     for path, make in ((MANAGER, _manager), (LOADER, _loader)):
         if target.has(path):
             if why := target.fails(path):

@@ -41,7 +41,7 @@ _PRODUCER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The merge of steps, for prompts that extend the previous one and for prompts that do not."""
+    """Boundaries of the merge of steps, for prompts that extend the previous one and for prompts that do not."""
     if target.has(PATH) and target.has(TRAJECTORY):
         yield from bindable(target, _boundary())
 

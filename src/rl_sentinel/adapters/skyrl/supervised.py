@@ -58,7 +58,7 @@ _LOGGED = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss and the logged loss, in releases whose workers select a loss by name."""
+    """Boundaries of the loss and the logged loss, in releases whose workers select a loss by name."""
     if not target.has(COLLATOR):
         return
     if why := target.fails(COLLATOR):

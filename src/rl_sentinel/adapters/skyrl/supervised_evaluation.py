@@ -37,7 +37,7 @@ _CLAIMS = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The logged evaluation loss of one batch, and of several batches with padding in the last batch."""
+    """Boundaries of the logged evaluation loss of one batch, and of several batches with padding in the last batch."""
     if not (target.has(RUN_EVAL) and target.has(FORWARD)):
         return
     path = f"{RUN_EVAL} -> {FORWARD}"

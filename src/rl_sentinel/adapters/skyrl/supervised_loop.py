@@ -32,7 +32,7 @@ _CALLER = "sft_trainer.py, load_checkpoint: the global step, and the position of
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loop, in releases whose data loader keeps its position."""
+    """Boundaries of the loop, in releases whose data loader keeps its position."""
     path = f"{TRAINER}.train"
     if not target.has(path) or target.fails(TRAINER):
         return

@@ -58,7 +58,7 @@ _LOSSES: Mapping[str, tuple[Settings, Claims]] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The losses that the release has."""
+    """Boundaries of the losses that the release has."""
     for name, (numbers, claimed) in _LOSSES.items():
         if target.has(f"{MODULE}.{name}"):
             yield from bindable(target, _boundary(name, numbers, claimed))

@@ -57,7 +57,10 @@ _HELP = "tinker/api.py, SamplingParams: the sampling parameters of a request"
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The replies to a client under each group of sampling parameters, in releases whose engines are servers."""
+    """Boundaries of the replies to a client under each group of sampling parameters.
+
+    None in releases whose engines are not servers.
+    """
     if not target.has(SAMPLE) or not target.has(f"{CLIENT}.sample") or target.fails(BACKEND):
         return
     if "_inference_engine_client.sample(" not in inspect.getsource(target.find(BACKEND)):

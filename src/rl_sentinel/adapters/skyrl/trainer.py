@@ -39,7 +39,10 @@ _NORMALIZED = claims("config.py, AlgorithmConfig.advantage_batch_normalize", sco
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The trainer's method for each estimator, also step-wise for outcome estimators; then the normalization."""
+    """Boundaries of the trainer's method for each estimator, and of the normalization.
+
+    Outcome estimators are also bound step-wise.
+    """
     try:
         target.find(PATH)
         names, forms = list(registered(target, REGISTRY)), arguments(target)

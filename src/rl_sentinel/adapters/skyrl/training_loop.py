@@ -54,7 +54,7 @@ _RUN: Settings = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loop, in releases that log trajectories of the training."""
+    """Boundaries of the loop, in releases that log trajectories of the training."""
     if not target.has(LOGGER) or "trajectory_logger.log" not in inspect.getsource(target.find(PATH)):
         return
     for name, settings in _FAMILIES.items():

@@ -35,7 +35,7 @@ _CLAIMS = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The extraction of weights, in releases that divide parameters into buckets."""
+    """Boundaries of the extraction of weights, in releases that divide parameters into buckets."""
     if target.has(PATH) and not target.fails(PATH) and target.has(f"{OWNER}._init_param_buckets"):
         yield from bindable(target, _boundary(target))
 

@@ -47,7 +47,7 @@ _CLAIMS = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The update of the engines' weights, in releases whose workers are behind a dispatcher."""
+    """Boundaries of the update of the engines' weights, in releases whose workers are behind a dispatcher."""
     if not target.has(PATH):
         return
     if why := target.fails(PATH):

@@ -49,7 +49,7 @@ BATCH_COLUMNS: Mapping[str, str] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss, the logged entropy, and the returned log-probs."""
+    """Boundaries of the loss, the logged entropy, and the returned log-probs."""
     path = next((p for p in (UPDATE, WHOLE_STEP) if target.has(p) and not target.fails(p)), "")
     if not path:
         return

@@ -91,7 +91,7 @@ _DATA = Use("rollout_data")
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The trainer's function under each setting, the pipeline from raw rewards, and both implementations of GAE."""
+    """Boundaries of the trainer's function, of the pipeline from raw rewards, and of both versions of GAE."""
     kind = default_kind(target)
     candidates = [_advantages(name, settings, claimed, kind) for name, (settings, claimed) in FAMILIES.items()]
     candidates += [_from_rewards(target, name, settings, claimed) for name, (settings, claimed) in GROUPED.items()]

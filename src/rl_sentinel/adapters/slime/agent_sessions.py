@@ -49,7 +49,10 @@ _PRODUCER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The session, in revisions with an adapter that stores the trajectories or the turns of its sessions."""
+    """Boundaries of the session.
+
+    None in revisions without an adapter that stores the trajectories or the turns of its sessions.
+    """
     if target.has(FAN_OUT) and target.has(CHAIN) and target.has(f"{TRAJECTORY}.{MERGE_ALL}"):
         for adapter in EARLY_ADAPTERS:
             if target.has(f"{adapter}.finish_session") and not target.fails(adapter):

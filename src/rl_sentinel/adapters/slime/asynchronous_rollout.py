@@ -38,7 +38,10 @@ _PRODUCER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """How often each sample is trained if the worker finishes more prompts than one rollout uses."""
+    """Boundaries that count how often each sample is trained.
+
+    The worker finishes more prompts than one rollout uses.
+    """
     module = next((name for name in MODULES if target.has(f"{name}.generate_and_rm_group")), "")
     if module and target.has(PATH) and not target.fails(module):
         yield from bindable(target, _asynchronous(f"{module}.generate_and_rm_group"))

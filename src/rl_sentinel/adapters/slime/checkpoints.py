@@ -42,7 +42,10 @@ _CALLER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The first rollout after a restart, and the method that loads other models, if their step can be chosen."""
+    """Boundaries of the first rollout after a restart, and of the method that loads other models.
+
+    The method is bound if the step of these models can be chosen.
+    """
     if target.has(VALIDATE) and "start_rollout_id" in module_source(target, OPTIONS):
         yield from bindable(target, _restarted(target))
     if target.has(PATH) and not target.fails(PATH) and _tags(target.find(PATH)):

@@ -31,7 +31,7 @@ _LOSSES = ("grpo, regularized", "grpo, per token", "gspo", "grpo, opsm")
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The advantages and the losses, computed by ranks that share each sequence."""
+    """Boundaries of the advantages and the losses, computed by ranks that share each sequence."""
     if not target.has(_OFFSETS):
         return
     for boundary in (*advantages.boundaries(target), *updates.boundaries(target)):

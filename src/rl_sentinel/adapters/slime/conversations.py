@@ -32,7 +32,7 @@ _CALLER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The mask generator, for each kind of tokenizer with a template in this audit."""
+    """Boundaries of the mask generator, for each kind of tokenizer with a template in this audit."""
     if target.has(f"{GENERATOR}.get_loss_mask") and not target.fails(GENERATOR):
         yield from bindable(target, *(_generator(name, settings) for name, settings in FAMILIES.items()))
 

@@ -20,7 +20,7 @@ PATH = f"{LOSS}.get_values"
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The function that computes values for the value loss and for the critic's forward pass."""
+    """Boundaries of the function that computes values for the value loss and for the critic's forward pass."""
     if not target.has(PATH) or target.fails(PATH):
         return
     if "squeeze" not in inspect.getsource(target.find(PATH)):

@@ -35,7 +35,7 @@ _CALLER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The prompts that a run draws, in file order and shuffled."""
+    """Boundaries of the prompts that a run draws, in file order and shuffled."""
     path = next((path for path in SOURCES if target.has(path)), "")
     if path and target.has(DATASET):
         yield from bindable(target, _source(path))

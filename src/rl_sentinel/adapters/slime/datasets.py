@@ -30,7 +30,7 @@ _DOCS = "slime/utils/data.py, Dataset: a sample for each row of the file; --roll
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The samples of a file, under the options that the release supports."""
+    """Boundaries of the samples of a file, under the options that the release supports."""
     if not target.has(DATASET) or target.fails(DATASET):
         return
     module = target.find(DATASET).__init__.__globals__

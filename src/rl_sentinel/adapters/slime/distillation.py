@@ -60,7 +60,7 @@ _PENALTY = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The teacher's log-probs, the tokens it scores, and advantages with its penalty, in releases that have them."""
+    """Boundaries of the teacher's log-probs, of the tokens that it scores, and of advantages with its penalty."""
     module = next((name for name in MODULES if target.has(f"{name}.post_process_rewards")), "")
     if module and target.has(f"{module}.reward_func"):
         score, process = f"{module}.reward_func", f"{module}.post_process_rewards"

@@ -56,7 +56,7 @@ _CONSERVES = claims("sglang_rollout.py, eval_rollout_single_dataset: rewards of 
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The rewards and requests for each source of sampling parameters, and the logged metrics."""
+    """Boundaries of the rewards and requests for each source of sampling parameters, and the logged metrics."""
     module = next((name for name in MODULES if target.has(f"{name}.eval_rollout")), "")
     if not module or target.fails(module):
         return

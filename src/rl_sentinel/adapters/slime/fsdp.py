@@ -54,7 +54,7 @@ _CALLER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The packing, and the log-probs of packed sequences."""
+    """Boundaries of the packing, and the log-probs of packed sequences."""
     if not target.has(PACK) or not target.has(UNPACK):
         return
     yield from bindable(target, _packing(target))

@@ -112,7 +112,7 @@ _CALLER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The training on one rollout, with each command line that the revision supports."""
+    """Boundaries of the training on one rollout, with each command line that the revision supports."""
     if not target.has(PATH):
         return
     if why := target.fails(PATH):

@@ -55,7 +55,10 @@ _PRODUCER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The training data of generated samples; also with --mask-offpolicy-in-partial-rollout, if supported."""
+    """Boundaries of the training data of generated samples.
+
+    Also with ``--mask-offpolicy-in-partial-rollout``, if the revision has it.
+    """
     module = next((name for name in MODULES if target.has(f"{name}.generate_and_rm_group")), "")
     if not module or target.fails(module):
         return

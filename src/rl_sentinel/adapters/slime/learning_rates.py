@@ -45,7 +45,10 @@ _RESTARTS = {"cosine": KINDS["cosine"][1]["no warm-up"], "warm-up": KINDS["const
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The constant and cosine schedules, with the warm-up as a number of updates or as a share, and after a restart."""
+    """Boundaries of the constant and cosine schedules, also after a restart.
+
+    The warm-up is a number of updates, or a share of them.
+    """
     if target.has(PATH) and not target.fails(PATH):
         yield from bindable(target, *(_rates(kind) for kind in KINDS))
         # The first releases leave the loading to Megatron's own setup.

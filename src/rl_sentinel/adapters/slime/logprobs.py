@@ -28,7 +28,7 @@ _CLAIMS = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The function that computes log-probs for the losses, the old policy and the reference policy."""
+    """Boundaries of the function that computes log-probs for the losses, the old policy and the reference policy."""
     args = Namespace(
         rollout_temperature=Knob("temperature"),
         log_probs_chunk_size=Constant(-1),

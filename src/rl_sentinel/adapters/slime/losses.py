@@ -34,7 +34,7 @@ _SEQUENCE = claims("ppo_utils.py, compute_gspo_kl: one value per sequence", rati
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """PPO with and without dual clip, GSPO, CISPO, and the reducer alone."""
+    """Boundaries of PPO with and without dual clip, GSPO, CISPO, and the reducer alone."""
     families: Mapping[str, Settings] = {
         "ppo": CLIP,
         "ppo, dual clip": {**CLIP, "eps_clip_c": 3.0},

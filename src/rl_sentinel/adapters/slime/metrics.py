@@ -88,7 +88,10 @@ _LOGGING = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Metrics of a rollout with critic and KL penalty (which logs all keys), of lengths, and of correct samples."""
+    """Boundaries of metrics of a rollout with critic and KL penalty, of lengths, and of correct samples.
+
+    With critic and KL penalty all keys are logged.
+    """
     module = next((p for p in LOG_MODULES if target.has(f"{p}.log_rollout_data")), "")
     log = f"{module}.log_rollout_data"
     if not module or not target.has(ADVANTAGES):

@@ -37,7 +37,7 @@ _PRODUCER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The training sample that one agent's response becomes."""
+    """Boundaries of the training sample that one agent's response becomes."""
     if target.has(PATH) and not target.fails(PATH):
         yield from bindable(target, _responses())
 

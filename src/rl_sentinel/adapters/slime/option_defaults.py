@@ -55,7 +55,7 @@ _DOCS = "slime/utils/arguments.py: the help of the options; slime_validate_args 
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The command-line options that validation in this revision fills in, in a new run and after a restart."""
+    """Boundaries of the command-line options that validation fills in, in a new run and after a restart."""
     source = module_source(target, OPTIONS)
     if not target.has(VALIDATE):
         return

@@ -52,7 +52,7 @@ PRODUCER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The packed micro-batches."""
+    """Boundaries of the packed micro-batches."""
     if packs(target):
         yield from bindable(target, _packed(target))
 

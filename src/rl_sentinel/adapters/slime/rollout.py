@@ -73,7 +73,7 @@ def even_ranks(inputs: Inputs) -> str:
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The data of a rollout on its ranks, the filter of dynamic sampling, and the supervised rollout."""
+    """Boundaries of the data of a rollout on its ranks, the filter of dynamic sampling, and the supervised rollout."""
     yield from bindable(target, _data(target), _filter(target))
     loads = target.has(LOAD) and not target.fails(LOAD) and names_in_conversion(target, "rollout_log_probs")
     if loads and is_dataclass(target.find(SAMPLE)):

@@ -39,7 +39,7 @@ _PRODUCER = "slime/rollout/data_source.py, get_samples: the prompts of an epoch 
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """How often each sample is trained, and how often it is passed to the hook."""
+    """Boundaries that count how often each sample is trained, and how often it is passed to the hook."""
     module = next((name for name in MODULES if target.has(f"{name}.generate_rollout_async")), "")
     if not module or target.fails(module):
         return

@@ -48,7 +48,7 @@ _REPLAYED = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The replayed experts, in revisions with routing replay."""
+    """Boundaries of the replayed experts, in revisions with routing replay."""
     if packs(target) and target.has(FILL) and not target.fails(FILL) and target.has(REPLAY):
         yield from bindable(target, _replayed(target))
 

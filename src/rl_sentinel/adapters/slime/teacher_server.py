@@ -34,7 +34,7 @@ _DOCS = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The queue, in revisions with a teacher server."""
+    """Boundaries of the queue, in revisions with a teacher server."""
     if target.has(MANAGER) and not target.fails(MANAGER):
         yield from bindable(target, _boundary())
 

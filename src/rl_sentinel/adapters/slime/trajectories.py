@@ -65,7 +65,7 @@ ROW = Table(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The samples of a session. Releases without the manager merge turns with a function."""
+    """Boundaries of the samples of a session. Releases without the manager merge turns with a function."""
     if not target.has(TURN):
         return
     if why := target.fails(MODULE):

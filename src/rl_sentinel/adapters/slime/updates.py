@@ -45,7 +45,7 @@ _CALLER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The step with each policy loss, with the value loss, and with the supervised loss."""
+    """Boundaries of the step with each policy loss, with the value loss, and with the supervised loss."""
     try:
         target.find(PATH)
     except Unbindable as why:

@@ -45,7 +45,7 @@ _PRODUCER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss of the second stage: on given inputs, and on completions that the trainer samples and scores."""
+    """Boundaries of the second stage's loss, on given inputs and on completions that the trainer samples and scores."""
     path = f"{TRAINER}.compute_loss"
     if not target.has(path) or not target.has(f"{TRAINER}._get_sequence_logps"):
         return

@@ -55,7 +55,7 @@ _COUNTERS = ("forward_s", "forward_tokens", "trained_tokens", "seq_len_weighted"
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss over micro-batches and over ranks, with the logged entropy."""
+    """Boundaries of the loss over micro-batches and over ranks, with the logged entropy."""
     path = f"{TRAINER}.compute_loss"
     if not target.has(path) or not target.has(PLANNER):
         return

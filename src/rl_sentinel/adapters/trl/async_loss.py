@@ -77,7 +77,7 @@ _RANKS = Derived(lambda inputs: inputs.layout.ranks, frozenset({"ranks"}))
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss over micro-batches and ranks, and the metrics that rank 0 logs."""
+    """Boundaries of the loss over micro-batches and ranks, and the metrics that rank 0 logs."""
     path = f"{TRAINER}.compute_loss"
     if not target.has(path):
         return

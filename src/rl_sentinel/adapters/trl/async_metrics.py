@@ -53,7 +53,7 @@ _PRODUCER = "async_grpo_trainer.py, RolloutQueueDataset and FixedCountBatcher: a
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The metrics, in releases that log metrics in the collator."""
+    """Boundaries of the metrics, in releases that log metrics in the collator."""
     for trainer, collator, planner in PARTS.values():
         paths = (f"{trainer}.log", f"{collator}.torch_call", planner)
         if not all(map(target.has, paths)) or target.fails(trainer):

@@ -45,7 +45,7 @@ _DOC = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The policy loss, in releases that add the router loss to it."""
+    """Boundaries of the policy loss, in releases that add the router loss to it."""
     path = f"{TRAINER}.compute_loss"
     if not target.has(path) or not target.has(PLANNER) or target.fails(TRAINER):
         return

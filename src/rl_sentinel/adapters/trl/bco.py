@@ -27,7 +27,7 @@ _PRODUCER = "bco_trainer.py: prompts, completions and labels of the tokenized da
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The training step of BCO."""
+    """Boundaries of the training step of BCO."""
     for found in families_of(target, trainer_path(target, BCO, BCO_EXPERIMENTAL), BCO_FAMILIES):
         if isinstance(found, Unbound):
             yield found

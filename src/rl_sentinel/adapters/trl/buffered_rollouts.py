@@ -51,7 +51,7 @@ class Student:
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """For each trainer that samples with vLLM: the buffered rows, with prompts that fit and with truncated prompts."""
+    """Boundaries of the rows that each trainer with vLLM buffers, with prompts that fit and with truncated prompts."""
     for path in METHODS:
         if target.has(path) and not target.fails(path.rpartition(".")[0]):
             yield from bindable(target, *(_rows(path, limited=limited) for limited in (False, True)))

@@ -62,7 +62,10 @@ _MEAN = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The optimizer step of each trainer, on completions of the data set and on completions sampled by the student."""
+    """Boundaries of the optimizer step of each trainer.
+
+    Completions are of the data set, or sampled by the student.
+    """
     for path in RELATIVES:
         if not target.has(f"{path}._fill_buffer") or target.fails(path):
             continue

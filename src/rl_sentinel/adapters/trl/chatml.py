@@ -34,7 +34,10 @@ _OFFSETS = "experimental/utils.py, DataCollatorForChatML, comment: offsets in by
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The collator for whole conversations; also for truncated conversations, in releases that keep their end."""
+    """Boundaries of the collator for whole conversations.
+
+    Also for truncated conversations, in releases that keep their end.
+    """
     for path in CHATML:
         if target.has(path) and not target.fails(path) and target.find(path).__module__ == path.rpartition(".")[0]:
             source = inspect.getsource(target.find(path))

@@ -32,7 +32,7 @@ _SAVED = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The token counter of GRPO and of RLOO."""
+    """Boundaries of the token counter of GRPO and of RLOO."""
     for kind, owner in (("grpo", GRPO), ("rloo", RLOO)):
         path = scoring_path(target, kind)
         if not target.has(path) or target.fails(path) or "rewards_per_func" not in source_of(target.find(path)):

@@ -77,7 +77,7 @@ FORMS: dict[str, Data] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The trainer's data set and collator, for each data format that the release accepts."""
+    """Boundaries of the trainer's data set and collator, for each data format that the release accepts."""
     if not target.has(SFT) or target.fails(SFT) or not fields_of(target, SFT):
         return
     source = inspect.getsource(inspect.getmodule(target.find(SFT)))  # type: ignore[arg-type]  # a class has a module

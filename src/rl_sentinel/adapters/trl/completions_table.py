@@ -46,7 +46,7 @@ _TABLE = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The table of each trainer, in releases that log a table."""
+    """Boundaries of the table of each trainer, in releases that log a table."""
     for kind, owner in (("grpo", GRPO), ("rloo", RLOO)):
         log = f"{owner}.log"
         if not target.has(log) or target.fails(owner) or "log" not in vars(target.find(owner)):

@@ -53,7 +53,7 @@ KINDS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The data set that each trainer prepares in its constructor: from conversations, and from plain text."""
+    """Boundaries of the data set that each constructor prepares, from conversations and from plain text."""
     for kind in KINDS:
         path = trainer_path(target, *kind.paths)
         if not target.has(path) or target.fails(path) or not fields_of(target, path):

@@ -69,7 +69,7 @@ SAMPLED = "sampled"
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The divergence with and without labels, the loss of a batch, the labels of sampled completions."""
+    """Boundaries of the divergence with and without labels, the loss of a batch, the labels of sampled completions."""
     gkd = trainer_path(target, GKD, GKD_EXPERIMENTAL)
     for path in (gkd, *RELATIVES):
         if not target.has(path):

@@ -91,7 +91,7 @@ class SequenceMask(ResponseMask):
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The optimizer step of a trainer whose loss gets the total number of tokens in that step."""
+    """Boundaries of the optimizer step of a trainer whose loss gets the total number of tokens in that step."""
     path = _counting(target)
     if path:
         step = path.replace(".compute_loss", ".training_step")

@@ -30,7 +30,7 @@ _TABLE = "distillation_config.py, log_completions: (prompt, completion) pairs; t
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The table, in releases that log a table."""
+    """Boundaries of the table, in releases that log a table."""
     scores, log = f"{DISTILLATION}.{NAME}", f"{DISTILLATION}.log"
     if not all(map(target.has, (scores, log))) or target.fails(DISTILLATION):
         return

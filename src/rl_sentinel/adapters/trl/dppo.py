@@ -43,7 +43,7 @@ _ALL_TRAINED = Computed(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss with each binary divergence, and with a KL term."""
+    """Boundaries of the loss with each binary divergence, and with a KL term."""
     path = f"{DPPO}._compute_loss"
     if not target.has(path):
         return

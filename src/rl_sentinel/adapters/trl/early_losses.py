@@ -95,7 +95,7 @@ class KnownModel(nn.Module):
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss, in releases whose loss method also samples the completions."""
+    """Boundaries of the loss, in releases whose loss method also samples the completions."""
     if not target.has(PATH) or target.fails(PATH) or "reward_funcs" not in source_of(target.find(PATH)):
         return
     yield from bindable(target, _boundary(target))

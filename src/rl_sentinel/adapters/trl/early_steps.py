@@ -42,7 +42,7 @@ _PRODUCER = "transformers, Trainer.training_step: each micro-batch has other pro
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The training step, in releases whose loss method also samples the completions."""
+    """Boundaries of the training step, in releases whose loss method also samples the completions."""
     if not target.has(PATH) or target.fails(PATH) or "reward_funcs" not in source_of(target.find(PATH)):
         return
     yield from bindable(target, _steps())

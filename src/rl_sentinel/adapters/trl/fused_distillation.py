@@ -51,7 +51,7 @@ _PRODUCER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss at each mixture weight and temperature, and the logged entropy."""
+    """Boundaries of the loss at each mixture weight and temperature, and the logged entropy."""
     path = f"{DISTILLATION}.compute_loss"
     if not target.has(path) or not target.has(f"{MODULE}._chunked_divergence_loss"):
         return

@@ -51,7 +51,7 @@ _FORMS: Mapping[str, tuple[Settings, Claims]] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss: plain, with a KL term, and over tokens of high entropy."""
+    """Boundaries of the loss: plain, with a KL term, and over tokens of high entropy."""
     path = f"{GMPO}._compute_loss"
     if not target.has(path):
         return

@@ -33,7 +33,7 @@ _DOCS = "grpo_config.py, log_completions: (prompt, completion) pairs, of all pro
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The logged prompts of two engines, each of which extends over two ranks."""
+    """Boundaries of the logged prompts of two engines, each of which extends over two ranks."""
     for kind, owner in TRAINERS.items():
         path = sampling_path(target, owner)
         if not target.has(path) or target.fails(owner) or not is_inline(target, path):

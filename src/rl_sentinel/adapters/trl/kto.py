@@ -85,7 +85,7 @@ class LabeledFeatures(PairFeatures):
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """KTO's training step, for each loss type and each weighting."""
+    """Boundaries of KTO's training step, for each loss type and each weighting."""
     for entry in families_of(target, trainer_path(target, KTO, KTO_EXPERIMENTAL), KTO_FAMILIES):
         if isinstance(entry, Unbound):
             yield entry

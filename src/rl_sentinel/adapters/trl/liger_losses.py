@@ -35,7 +35,7 @@ _LOSS_TYPE = "loss_type=self.loss_type"
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The fused losses of each trainer, if Liger is installed."""
+    """Boundaries of the fused losses of each trainer, if Liger is installed."""
     if not liger.installed():
         return
     yield from _grpo(target)

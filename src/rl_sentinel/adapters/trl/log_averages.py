@@ -39,7 +39,10 @@ _STEPS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The ``log`` of each trainer that averages its metrics, in releases where a step can lack a metric."""
+    """Boundaries of the ``log`` of each trainer that averages its metrics.
+
+    None in releases where no step can lack a metric.
+    """
     for path in (GRPO, RLOO, *_experimental(target)):
         log = f"{path}.log"
         if not target.has(log) or target.fails(log) or "log" not in vars(target.find(path)):

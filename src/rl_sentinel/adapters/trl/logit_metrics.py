@@ -70,7 +70,10 @@ TRAINERS: tuple[tuple[tuple[str, ...], Family, bool], ...] = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The metrics that each trainer logs. Trainers that cannot be built are reported by :mod:`preferences`."""
+    """Boundaries of the metrics that each trainer logs.
+
+    Trainers that cannot be built are reported by :mod:`preferences`.
+    """
     for paths, family, paired in TRAINERS:
         for entry in families_of(target, trainer_path(target, *paths), {"default": family}):
             if isinstance(entry, Unbound):

@@ -84,7 +84,7 @@ _SAME_MEAN = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """GRPO's loss for each loss type of the release, and RLOO's loss."""
+    """Boundaries of GRPO's loss for each loss type of the release, and RLOO's loss."""
     path = method(target, GRPO, "_compute_loss", "compute_loss")
     try:
         function = inspect.unwrap(target.find(path))

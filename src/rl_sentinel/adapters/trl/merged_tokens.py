@@ -38,7 +38,7 @@ _CLAIMS = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The merged probability of each response, with every merge strategy of the release."""
+    """Boundaries of the merged probability of each response, with every merge strategy of the release."""
     if not target.has(ENTRY):
         return
     if why := target.fails(LOSS):

@@ -36,7 +36,10 @@ _MASKED = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss. The advantage of a token is computed from the reverse KL of this token and of the tokens after it."""
+    """Boundaries of the loss.
+
+    The advantage of a token is computed from the reverse KL of this token and of the tokens after it.
+    """
     path = f"{TRAINER}.compute_loss"
     if not target.has(path):
         return

@@ -37,7 +37,7 @@ class Trainer:
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss of Nash-MD."""
+    """Boundaries of the loss of Nash-MD."""
     path = next((p for p in (NASH, NASH_EXPERIMENTAL) if target.has(p)), NASH)
     if not target.has(path):
         return

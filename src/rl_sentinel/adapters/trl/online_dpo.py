@@ -54,7 +54,7 @@ _NONE = Derived(lambda inputs: torch.zeros(inputs.batch.rows))
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The training step, in releases where functions compute the rewards."""
+    """Boundaries of the training step, in releases where functions compute the rewards."""
     path = target.locate(f"{ONLINE}.training_step")
     if not target.has(path):
         return

@@ -36,7 +36,7 @@ _LAYOUT = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The rows of each engine, with prompts of equal length and with prompts of different lengths."""
+    """Boundaries of the rows of each engine, with prompts of equal length and with prompts of different lengths."""
     path = target.locate(f"{ONLINE}._generate_vllm")
     asked = f"{path}_server"
     if not target.has(asked) or target.fails(asked):

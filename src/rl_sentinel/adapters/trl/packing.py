@@ -47,7 +47,7 @@ TURNS: Mapping[str, Settings] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Each packing strategy, and the collator on conversations of one turn and of several turns."""
+    """Boundaries of each packing strategy, and the collator on conversations of one turn and of several turns."""
     if target.has(PACK) and not target.fails(PACK):
         for name in STRATEGIES:
             if f'"{name}"' in _module_source(target, PACK):

@@ -33,7 +33,10 @@ TRAINERS: tuple[tuple[tuple[str, ...], Mapping[str, Family]], ...] = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The optimizer step of each trainer. A trainer that cannot be built is reported by the module of its loss."""
+    """Boundaries of the optimizer step of each trainer.
+
+    A trainer that cannot be built is reported by the module of its loss.
+    """
     for places, families in TRAINERS:
         for found in families_of(target, trainer_path(target, *places), families):
             if not isinstance(found, Unbound):

@@ -72,7 +72,10 @@ _PRODUCER = "accelerate, BatchSamplerShard: the processes take different batches
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The metrics of each trainer over ranks. A trainer that cannot be built is reported by the module of its loss."""
+    """Boundaries of the metrics of each trainer over ranks.
+
+    A trainer that cannot be built is reported by the module of its loss.
+    """
     for places, family, paired in TRAINERS:
         for found in families_of(target, trainer_path(target, *places), {"default": family}):
             if not isinstance(found, Unbound):

@@ -49,7 +49,7 @@ _REPORTED = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The forward pass, the rollouts, the losses, and the KL that a step reports."""
+    """Boundaries of the forward pass, the rollouts, the losses, and the KL that a step reports."""
     path = f"{PPO}.batched_forward_pass"
     if not target.has(path):
         return

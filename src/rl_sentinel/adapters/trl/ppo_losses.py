@@ -59,7 +59,7 @@ VALUE_LOGGED: Mapping[str, Output] = {
 
 
 def boundaries(target: Target, trainer: str) -> Iterator[Boundary | Unbound]:
-    """The advantages and the losses, in releases whose methods have a mask parameter."""
+    """Boundaries of the advantages and the losses, in releases whose methods have a mask parameter."""
     path = f"{trainer}.compute_advantages"
     if target.has(path) and "mask" in inspect.signature(target.find(path)).parameters:
         yield from bindable(target, _advantages(path, trainer))

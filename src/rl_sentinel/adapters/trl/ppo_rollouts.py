@@ -42,7 +42,7 @@ LOGGED = {
 
 
 def boundaries(target: Target, trainer: str) -> Iterator[Boundary | Unbound]:
-    """Generation by a decoder and by an encoder-decoder, and the rewards that a step logs."""
+    """Boundaries of generation by a decoder and by an encoder-decoder, and the rewards that a step logs."""
     path = f"{trainer}._generate_batched"
     if target.has(path):
         for name, is_encoder_decoder in {"decoder": False, "encoder and decoder": True}.items():

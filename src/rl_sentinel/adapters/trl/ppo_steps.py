@@ -61,7 +61,7 @@ _SAMPLED = (no_empty_response, trains_as_sampled, several_tokens)
 
 
 def boundaries(target: Target, trainer: str, config: str) -> Iterator[Boundary | Unbound]:
-    """The step, in releases that divide a batch into mini-batches."""
+    """Boundaries of the step, in releases that divide a batch into mini-batches."""
     path = f"{trainer}.step"
     if not target.has(path) or "model_inputs" not in inspect.getsource(target.find(path)):
         return

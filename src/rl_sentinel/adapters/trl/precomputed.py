@@ -41,7 +41,7 @@ _STORED = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The training step with precomputed reference log-probs, in releases with this setting."""
+    """Boundaries of the training step with precomputed reference log-probs, in releases with this setting."""
     for found in families_of(target, DPO, {"default": DPO_FAMILIES["default"]}):
         if isinstance(found, Unbound):
             continue

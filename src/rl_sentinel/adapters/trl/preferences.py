@@ -92,7 +92,7 @@ class Release:
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """DPO's step under each loss, divergence and truncation of the release, and the steps of CPO, ORPO and TPO."""
+    """Boundaries of DPO's step under each loss, divergence and truncation, and of the steps of CPO, ORPO and TPO."""
     yield from _trainer_boundaries(target, DPO, DPO_FAMILIES)
     yield from _trainer_boundaries(target, trainer_path(target, CPO, CPO_EXPERIMENTAL), CPO_FAMILIES)
     yield from _trainer_boundaries(target, trainer_path(target, ORPO, ORPO_EXPERIMENTAL), ORPO_FAMILIES)

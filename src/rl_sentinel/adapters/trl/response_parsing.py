@@ -39,7 +39,10 @@ _SAYS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The parser with each known template, in releases whose response format the installed transformers supports."""
+    """Boundaries of the parser with each known template.
+
+    None in releases whose response format the installed transformers does not support.
+    """
     if not target.has(PATH) or target.fails(PATH) or not target.has(ADDS):
         return
     module = target.module(MODULE)

@@ -29,7 +29,10 @@ _SEED = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The head, in releases whose constructor loads the model. :mod:`reward_model` reports a trainer that fails."""
+    """Boundaries of the head, in releases whose constructor loads the model.
+
+    :mod:`reward_model` reports a trainer that fails.
+    """
     if not target.has(REWARD) or target.fails(REWARD):
         return
     source = getsource(target.find(REWARD).__init__)

@@ -112,7 +112,7 @@ def train_on_scores(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The training step of the reward trainer, with and without centered rewards."""
+    """Boundaries of the training step of the reward trainer, with and without centered rewards."""
     path = f"{REWARD}.compute_loss"
     if not target.has(path):
         return

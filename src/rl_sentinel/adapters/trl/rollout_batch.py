@@ -50,7 +50,7 @@ KEPT_COUNTS = ("num_remains_in_group",)
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The trainers of GRPO and RLOO, and the GRPO subclasses that override the scoring method."""
+    """Boundaries of the trainers of GRPO and RLOO, and the GRPO subclasses that override the scoring method."""
     for base, kind in ((GRPO, "grpo"), (RLOO, "rloo")):
         if not target.has(f"{base}.{NAME}") or target.fails(base):
             continue

@@ -93,7 +93,10 @@ _GAP = claims("grpo_trainer.py, sampling_logp_difference: the absolute differenc
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The rollout metrics of GRPO and RLOO, in releases that log them with the advantages; lengths in distillation."""
+    """Boundaries of the rollout metrics of GRPO and RLOO, and of lengths in distillation.
+
+    GRPO and RLOO are bound in releases that log these metrics with the advantages.
+    """
     for kind in ("grpo", "rloo"):
         path = scoring_path(target, kind)
         if not target.has(path) or target.fails(path) or "rewards_per_func" not in source_of(target.find(path)):

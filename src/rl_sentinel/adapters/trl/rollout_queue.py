@@ -40,7 +40,10 @@ _SAYS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The data set of each asynchronous trainer. The module of the trainer's loss reports a trainer that fails."""
+    """Boundaries of the data set of each asynchronous trainer.
+
+    The module of the trainer's loss reports a trainer that fails.
+    """
     for path in DATASETS:
         if target.has(f"{path}.__iter__") and not target.fails(path):
             source = inspect.getsource(target.find(path))

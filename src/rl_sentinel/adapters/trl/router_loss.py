@@ -37,7 +37,7 @@ _DOC = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The training step, in releases that add the router loss."""
+    """Boundaries of the training step, in releases that add the router loss."""
     path = f"{SFT}.compute_loss"
     if not target.has(path) or target.fails(path):
         return

@@ -26,7 +26,7 @@ _SHARES = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The sampler of each online trainer that defines a sampler."""
+    """Boundaries of the sampler of each online trainer that defines a sampler."""
     for trainer in (GRPO, RLOO):
         path = f"{trainer}._get_train_sampler"
         if target.has(path) and defines_sampler(target, path):

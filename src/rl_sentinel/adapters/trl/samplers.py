@@ -51,7 +51,7 @@ _CALLER = "transformers, Trainer.get_train_dataloader: the trainer's _get_train_
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The sampler of each online trainer that defines a sampler, and the planned sizes of a generation."""
+    """Boundaries of the sampler of each online trainer that defines one, and of the planned sizes of a generation."""
     for trainer, completions in COMPLETIONS.items():
         path = f"{trainer}._get_train_sampler"
         if target.has(path) and defines_sampler(target, path):

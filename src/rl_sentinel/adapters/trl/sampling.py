@@ -67,7 +67,7 @@ _ROWS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The sampling options of each engine, and the rows that vLLM returns to each trainer."""
+    """Boundaries of the sampling options of each engine, and the rows that vLLM returns to each trainer."""
     for kind, owner in TRAINERS.items():
         path = sampling_path(target, owner)
         if not target.has(path) or target.fails(owner):

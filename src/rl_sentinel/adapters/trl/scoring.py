@@ -80,7 +80,7 @@ RLOO_FAMILIES: Mapping[str, tuple[Settings, Claims]] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The advantages of GRPO and RLOO under each setting."""
+    """Boundaries of the advantages of GRPO and RLOO under each setting."""
     path = scoring_path(target, "grpo")
     try:
         target.find(path)

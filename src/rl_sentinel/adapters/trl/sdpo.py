@@ -93,7 +93,7 @@ def policy_trainer(kind: Any, loss_type: str, clip_low: float, clip_high: float,
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss with each type of normalization."""
+    """Boundaries of the loss with each type of normalization."""
     path = f"{TRAINER}.compute_loss"
     if not target.has(path) or not target.has(f"{TRAINER}._compute_policy_loss"):
         return

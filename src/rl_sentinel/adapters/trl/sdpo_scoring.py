@@ -52,7 +52,7 @@ _LOGS = "sdpo_trainer.py, _record_reward_diagnostics and _record_completion_metr
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The advantages with each type of reward scaling, and the metrics that are logged with them."""
+    """Boundaries of the advantages with each type of reward scaling, and the metrics that are logged with them."""
     if not target.has(PATH) or target.fails(TRAINER):
         return
     source = source_of(target.find(PATH))

@@ -53,7 +53,7 @@ _LOSS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss of each trainer at each mixture weight."""
+    """Boundaries of the loss of each trainer at each mixture weight."""
     for path in TRAINERS:
         method = f"{path}._compute_self_distillation_loss"
         if not target.has(method) or not target.has(f"{path}.compute_loss"):

@@ -71,7 +71,7 @@ ALPHAS: Mapping[str, Settings] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss of each trainer that can request log-probs from a server."""
+    """Boundaries of the loss of each trainer that can request log-probs from a server."""
     for path in TRAINERS:
         entry = f"{path}.compute_loss"
         if not target.has(f"{path}.{ASKS}") or not target.has(entry):

@@ -37,7 +37,7 @@ _PRODUCER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss, in releases with this trainer."""
+    """Boundaries of the loss, in releases with this trainer."""
     path = f"{TRAINER}.compute_loss"
     if not target.has(path):
         return

@@ -93,7 +93,7 @@ class Examples(PairFeatures):
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss under each setting of the release, the metrics it logs, and the mode under which it logs them."""
+    """Boundaries of the loss under each setting, of the metrics that it logs, and of the mode in which it logs them."""
     path = f"{SFT}.compute_loss"
     if not target.has(path):
         return

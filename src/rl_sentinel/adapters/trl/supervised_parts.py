@@ -46,7 +46,7 @@ _LOGS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The logged accuracy, in releases whose batches can be padded for context parallelism."""
+    """Boundaries of the logged accuracy, in releases whose batches can be padded for context parallelism."""
     path, name = f"{SFT}.compute_loss", "mean_token_accuracy"
     if not target.has(path) or target.fails(path) or "compute_loss" not in vars(target.find(SFT)):
         return

@@ -48,7 +48,10 @@ _PRODUCER = "sdpo_trainer.py, _prepare_training_batch: the rows of a rank, their
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The prompts over two ranks, in releases that build them; :mod:`self_distillation` reports failing trainers."""
+    """Boundaries of the prompts over two ranks, in releases that build them.
+
+    :mod:`self_distillation` reports trainers that fail.
+    """
     if target.has(f"{BUILDER}.build") and not target.fails(TRAINER):
         yield from bindable(target, _prompts(target))
 

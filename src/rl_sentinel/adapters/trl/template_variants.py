@@ -36,7 +36,7 @@ MESSAGES: Mapping[str, Callable[[str], dict[str, Any]]] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The training variants, in releases that also contain the original templates."""
+    """Boundaries of the training variants, in releases that also contain the original templates."""
     if not target.has(PATH) or target.fails(PATH):
         return
     module = vars(target.module(MODULE))

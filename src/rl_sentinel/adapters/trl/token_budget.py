@@ -33,7 +33,10 @@ _SAYS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The planner, in releases whose rows share prefixes. :mod:`async_loss` reports a module that fails."""
+    """Boundaries of the planner, in releases whose rows share prefixes.
+
+    :mod:`async_loss` reports a module that fails.
+    """
     if target.has(f"{PLANNER}.__iter__") and not target.fails(PLANNER) and target.has(f"{PLANNER}._place"):
         yield from bindable(target, _plan())
 

@@ -43,7 +43,7 @@ _DOCS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The logged metrics of tool calls, in releases that log such metrics."""
+    """Boundaries of the logged metrics of tool calls, in releases that log such metrics."""
     for kind in WITH_TOOLS:
         path = f"{TRAINERS[kind]}._generate"
         if not target.has(path) or target.fails(path):

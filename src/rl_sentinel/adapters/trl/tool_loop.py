@@ -36,7 +36,7 @@ _LOOP = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The tool loop of each trainer that has a tool loop."""
+    """Boundaries of the tool loop of each trainer that has a tool loop."""
     for kind in WITH_TOOLS:
         path = f"{TRAINERS[kind]}._tool_call_loop"
         if target.has(path) and not target.fails(path):

@@ -60,7 +60,10 @@ _SAYS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The check, which trainers with tools run before training, and the exchanges with accepted templates."""
+    """Boundaries of the check, and of exchanges (a call and its result) with accepted templates.
+
+    Trainers with tools run the check before training.
+    """
     if target.has(PATH) and not target.fails(PATH):
         yield from bindable(target, _check(), _exchange())
 

@@ -36,7 +36,7 @@ _SAYS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The training variants, in releases whose variants mark the text that the model generates."""
+    """Boundaries of the training variants, in releases whose variants mark the text that the model generates."""
     if not target.has(PATH) or target.fails(PATH):
         return
     module = vars(target.module(MODULE))

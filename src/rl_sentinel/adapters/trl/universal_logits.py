@@ -49,7 +49,7 @@ _CLAIMS = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The distance, in releases that align tokens by bytes and merge probabilities by the chain rule."""
+    """Boundaries of the distance, in releases that align tokens by bytes and merge probabilities by the chain rule."""
     if not target.has(ENTRY):
         return
     if why := target.fails(LOSS):

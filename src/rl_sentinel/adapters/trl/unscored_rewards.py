@@ -44,7 +44,7 @@ LOGGED: Mapping[str, Output] = {"reward": Output("", "reward", "outcome.mean", o
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The advantages and the logged reward, in releases whose reward functions may return None."""
+    """Boundaries of the advantages and the logged reward, in releases whose reward functions may return None."""
     for kind, owner, families in (("grpo", GRPO, FAMILIES), ("rloo", RLOO, RLOO_FAMILIES)):
         path = f"{owner}.{NAME}"
         if not target.has(path) or target.fails(owner) or not _takes_none(target, owner):

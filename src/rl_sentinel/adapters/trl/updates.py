@@ -63,7 +63,7 @@ _OFF_POLICY = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """GRPO's optimizer step, its off-policy mask, its metrics over ranks, and RLOO's optimizer step and metrics."""
+    """Boundaries of GRPO's optimizer step, off-policy mask and metrics over ranks, and of RLOO's step and metrics."""
     if not target.has(f"{GRPO}.{NAME}"):
         return
     path = method(target, GRPO, "_compute_loss", "compute_loss")

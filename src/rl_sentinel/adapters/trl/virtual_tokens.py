@@ -39,7 +39,10 @@ _NOT_INPUT = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The logged metrics with each kind of prompt learning in the release, if it computes them from logits."""
+    """Boundaries of the metrics logged with each kind of prompt learning.
+
+    None in releases that do not compute these metrics from logits.
+    """
     if not target.has(PATH) or target.fails(PATH):
         return
     module = inspect.getsource(inspect.getmodule(target.find(SFT)))  # type: ignore[arg-type]  # a class has a module

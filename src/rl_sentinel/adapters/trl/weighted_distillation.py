@@ -37,7 +37,7 @@ _METRICS = "iw_opd_trainer.py, _compute_iw_opd_loss: means and extremes over the
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loss and metrics of each trainer that weights sampled tokens."""
+    """Boundaries of the loss and metrics of each trainer that weights sampled tokens."""
     for path in TRAINERS:
         method = f"{path}._compute_iw_opd_loss"
         if not target.has(method) or not target.has(f"{path}.{ASKS}") or target.fails(path):

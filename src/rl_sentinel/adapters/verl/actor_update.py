@@ -75,7 +75,10 @@ _PRODUCED = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The update with the PPO loss: the trainer passes padded sequences, the v1 trainer packed sequences."""
+    """Boundaries of the update with the PPO loss.
+
+    The trainer passes padded sequences, the v1 trainer packed sequences.
+    """
     for method, owner in ((UPDATE, TRAINER), (OF_QUEUE, V1_TRAINER)):
         needed = (method, owner, TRAIN, LM_HEAD, CONFIG, LOSS, POSITIONS)
         if all(target.has(path) for path in needed) and not target.fails(TRAINING_WORKER) and not target.fails(owner):

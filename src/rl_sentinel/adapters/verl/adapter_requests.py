@@ -47,7 +47,7 @@ class AdapterEngine(Engine):
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """One request to each server whose rollout sends an adapter to the engine."""
+    """Boundaries of one request to each server whose rollout sends an adapter to the engine."""
     if not target.has(CONFIG) or target.fails(CONFIG):
         return
     for name, texts in SENT.items():

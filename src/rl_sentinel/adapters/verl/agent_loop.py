@@ -129,7 +129,7 @@ def as_columns(outputs: list[Any]) -> dict[str, list[Any]]:
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The rows of a batch: padded by the worker, or stored one by one, depending on the release."""
+    """Boundaries of the rows of a batch: padded by the worker, or stored one by one, depending on the release."""
     yield from try_bind(target, EACH, "batch", lambda: [_rows()])
     yield from try_bind(target, STORED, "batch", lambda: [_stored()])
     if not target.has(EACH):

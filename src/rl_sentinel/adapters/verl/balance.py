@@ -37,7 +37,7 @@ _CLAIMS = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The trainer's balancing method, on one rank and on two ranks."""
+    """Boundaries of the trainer's balancing method, on one rank and on two ranks."""
     if target.has(PATH):
         yield from try_bind(target, PATH, "batch", lambda: [_balanced(target)])
 

@@ -64,7 +64,10 @@ _DOCS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The batch sizes stored by each worker, in releases whose workers divide the sizes by the number of ranks."""
+    """Boundaries of the batch sizes that each worker stores.
+
+    None in releases whose workers do not divide the sizes by the number of ranks.
+    """
     for path, section in WORKERS.items():
         if target.has(path) and not target.fails(path):
             yield from try_bind(target, path, "config", partial(_sizes, target, path, section))

@@ -173,7 +173,7 @@ _FAKES: Mapping[str, Callable[..., Any]] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The data set of conversations."""
+    """Boundaries of the data set of conversations."""
     if target.has(DATASET) and not target.fails(DATASET):
         yield from try_bind(target, DATASET, "batch", lambda: _conversations(target))
 

@@ -112,7 +112,7 @@ _CONSTANT = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """All weights and all rejections of this release."""
+    """Boundaries of all weights and all rejections of this release."""
     try:
         target.find(BOTH)
     except Unbindable as why:

@@ -123,7 +123,7 @@ def fills_two_batches(inputs: Inputs) -> str:
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The data loaders of the trainer, with shuffling."""
+    """Boundaries of the data loaders of the trainer, with shuffling."""
     if target.has(PATH) and not target.fails("torchdata.stateful_dataloader.StatefulDataLoader"):
         yield from try_bind(target, PATH, "batch", lambda: [_loaders(target)])
 

@@ -36,7 +36,7 @@ _NORM = 0.5
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Both diagnostics: after the log-probs are computed, and after the actor's update."""
+    """Boundaries of both diagnostics: after the log-probs are computed, and after the actor's update."""
     yield from try_bind(target, MISMATCH, "metric", lambda: [_mismatch(target)])
     yield from try_bind(target, VARIANCE, "metric", lambda: [_variance(target)])
 

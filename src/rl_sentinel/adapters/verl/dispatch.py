@@ -72,7 +72,7 @@ _TEMPORAL = ("gae", "remax", "reinforce_plus_plus", "optimal_token_baseline", "t
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """``compute_advantage`` with each estimator, with importance weights, and after rejection."""
+    """Boundaries of ``compute_advantage`` with each estimator, with importance weights, and after rejection."""
     try:
         target.find(DISPATCH)
         functions = estimators(target)

@@ -86,7 +86,7 @@ NUMBERS: Settings = {**REGULARIZED, "clip_low": 0.2, "clip_high": 0.2, "ceiling"
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The losses of actor and critic, split into micro-batches and accumulated by the engine."""
+    """Boundaries of the losses of actor and critic, split into micro-batches and accumulated by the engine."""
     roles: tuple[tuple[str, Stage, Callable[[Target], Iterator[Boundary]]], ...] = (
         (LOSS, "policy-loss", _actor),
         (VALUE, "value-loss", _critic),

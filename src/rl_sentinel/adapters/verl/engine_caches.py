@@ -33,7 +33,7 @@ CACHES = {"text": ("prefix",), "text and images": ("prefix", "mm", "encoder")}
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The server's method that resets the caches, in releases that have one."""
+    """Boundaries of the server's method that resets the caches, in releases that have one."""
     with distribution("vllm"):
         found = target.has(PATH)  # imports its module
     if found:

@@ -130,7 +130,7 @@ FAKES: Mapping[str, Callable[..., Any]] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The forward passes of actor and critic on FSDP."""
+    """Boundaries of the forward passes of actor and critic on FSDP."""
     for method, engine, make in ((LOG_PROBS, LM_HEAD, _log_probs), (VALUES, VALUE_HEAD, _values)):
         path = f"{method} -> {engine}.forward_step"
         if not target.has(method) or not target.has(engine):

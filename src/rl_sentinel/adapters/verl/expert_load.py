@@ -27,7 +27,7 @@ _COUNTED = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The counts, in releases that log the load of the experts."""
+    """Boundaries of the counts, in releases that log the load of the experts."""
     if target.has(PATH):
         yield from try_bind(target, PATH, "batch", lambda: [_counts()])
 

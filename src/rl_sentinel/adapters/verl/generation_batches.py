@@ -30,7 +30,7 @@ _DOCS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The trainer's data loader, in releases that have the setting ``gen_batch_size``."""
+    """Boundaries of the trainer's data loader, in releases that have the setting ``gen_batch_size``."""
     if target.has(PATH) and not target.fails("torchdata.stateful_dataloader.StatefulDataLoader"):
         yield from try_bind(target, PATH, "config", lambda: _generation_batches(target))
 

@@ -56,7 +56,7 @@ _OVER = {"sequence": "sum", "geometric": "mean"}
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Weights and rejections of each level, alone and through the trainer's step."""
+    """Boundaries of weights and rejections of each level, alone and through the trainer's step."""
     try:
         source = inspect.getsource(inspect.unwrap(target.find(WEIGHED)))
     except Unbindable as why:

@@ -49,7 +49,7 @@ _ORDER = "workers/engine_workers.py, train_batch; fsdp_workers.py, update_actor:
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Each schedule function, then the engine with each schedule that its configuration offers."""
+    """Boundaries of each schedule function, then the engine with each schedule that its configuration offers."""
     for name, (algorithm, passed) in SCHEDULES.items():
         path = f"{MODULE}.{name}"
         yield from try_bind(target, path, "batch", partial(_schedules, path, algorithm, passed))

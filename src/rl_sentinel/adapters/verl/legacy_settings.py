@@ -37,7 +37,7 @@ _DOCS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The migration, in releases that have it."""
+    """Boundaries of the migration, in releases that have it."""
     if target.has(PATH) and not target.fails(PATH):
         yield from bindable(target, _migrated(target))
 

@@ -30,7 +30,7 @@ _STRAIGHT = re.compile(r"\b(\w+\+)(?![\w+=])")
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The look-ups of losses and estimators by the listed names."""
+    """Boundaries of the look-ups of losses and estimators by the listed names."""
     if target.fails(MODULE):
         return  # the boundaries of the losses say so
     listed = field_words(target.find(POLICY_LOSS), "loss_mode") if _can_read(target, POLICY_LOSS) else ()

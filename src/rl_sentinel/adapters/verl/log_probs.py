@@ -35,7 +35,7 @@ _CLAIMS = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The log-probs, with equal micro-batches and with a dynamic batch size."""
+    """Boundaries of the log-probs, with equal micro-batches and with a dynamic batch size."""
     if target.has(PATH) and not target.fails(PATH):
         source = inspect.getsource(target.find(ACTOR)).partition("def compute_log_prob")[2].partition("def update_")[0]
         yield from bindable(target, *(_scored(target, source, dynamic=dynamic) for dynamic in (False, True)))

@@ -120,7 +120,7 @@ def _uses(logged: Any, rows: int) -> list[float]:  # noqa: ANN401 - a number or 
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The data-parallel actor and critic before 0.8, and the worker around an engine."""
+    """Boundaries of the data-parallel actor and critic before 0.8, and the worker around an engine."""
     needed = (TRAIN, CHUNKS, LOSS, ENGINE)
     if all(target.has(path) for path in needed) and not target.fails(WORKER):
         yield from try_bind(target, TRAIN, "batch", lambda: [_of_training_worker(target)])

@@ -46,7 +46,7 @@ PLAIN: Mapping[str, str] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The functions of this release."""
+    """Boundaries of the functions of this release."""
     for name, quantity in PLAIN.items():
         path = f"{_FUNCTIONS}.{name}"
         if target.has(path):

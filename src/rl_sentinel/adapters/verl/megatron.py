@@ -183,7 +183,7 @@ def _parallel_state() -> Mapping[str, Callable[..., Any]]:
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The update, in each aggregation mode of the release."""
+    """Boundaries of the update, in each aggregation mode of the release."""
     if not target.has(UPDATE) or not target.has(ITERATE):
         return
     if why := target.fails(ACTOR):

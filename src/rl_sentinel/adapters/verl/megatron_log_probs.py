@@ -56,7 +56,7 @@ def log_probs_of_known(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The log-probs, with equal micro-batches and with a dynamic batch size."""
+    """Boundaries of the log-probs, with equal micro-batches and with a dynamic batch size."""
     needed = (PATH, FORWARD, ENTROPY, LOG_PROBS)
     if all(target.has(path) for path in needed) and not target.fails(ACTOR):
         source = inspect.getsource(target.find(ACTOR))

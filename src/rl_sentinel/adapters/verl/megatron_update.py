@@ -62,7 +62,7 @@ _SETTINGS: Mapping[str, Settings] = {"packed": DYNAMIC, "padded": PADDED}
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The update with the PPO loss, and the labels and masks of the heads in releases that have them."""
+    """Boundaries of the update with the PPO loss, and the labels and masks of the heads in releases that have them."""
     needed = (UPDATE, TRAINER, TRAIN, LM_HEAD, LOSS, POSITIONS, ASSIGN, *NEEDED)
     if not all(target.has(path) for path in needed) or target.fails(TRAINING_WORKER) or target.fails(LM_HEAD):
         return

@@ -35,7 +35,7 @@ _OF_ROWS = ("critic/score/", "critic/rewards/", "response_length/")
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The aggregators of this release."""
+    """Boundaries of the aggregators of this release."""
     compute = next((p for p in PLACES if target.has(p)), "")
     for path, (reach, produced) in AGGREGATORS.items():
         if compute and target.has(path):

@@ -47,7 +47,7 @@ LOGGED: Mapping[str, Output] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The metrics that the trainer logs at each step."""
+    """Boundaries of the metrics that the trainer logs at each step."""
     path = next((p for p in PLACES if target.has(p)), PLACES[0])
     try:
         target.find(path)

@@ -104,7 +104,7 @@ _DIRECTION = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The mismatch metrics alone, then the metrics of each kind of weight and rejection."""
+    """Boundaries of the mismatch metrics alone, then the metrics of each kind of weight and rejection."""
     try:
         target.find(BOTH)
     except Unbindable as why:

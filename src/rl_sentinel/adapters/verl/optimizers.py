@@ -29,7 +29,7 @@ _DOCS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The options that the configuration of a release has."""
+    """Boundaries of the options that the configuration of a release has."""
     path = next((path for path in PATHS if target.has(path) and not target.fails(path)), "")
     if not path:
         return

@@ -65,7 +65,7 @@ _VALIDATED = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The metrics of a step, then of validation."""
+    """Boundaries of the metrics of a step, then of validation."""
     if not target.has(TRAINER) or target.fails(TRAINER):
         return
     if target.has(METRICS) and target.has(UPSAMPLE):

@@ -52,7 +52,7 @@ _LOGS = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The actor's forward pass over packed sequences on FSDP."""
+    """Boundaries of the actor's forward pass over packed sequences on FSDP."""
     if all(target.has(path) for path in (PASS, TRAINER, LM_HEAD, CONFIG, POSITIONS)) and not target.fails(TRAINER):
         yield from try_bind(target, PASS, "batch", lambda: [_log_probs(target)])
 

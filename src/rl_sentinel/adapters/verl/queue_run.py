@@ -32,7 +32,7 @@ _PASSES = ("_balance_batch", "_compute_old_log_prob", "_compute_advantage")
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loop of the synchronous trainer, which is the default."""
+    """Boundaries of the loop of the synchronous trainer, which is the default."""
     if all(target.has(path) for path in (PATH, TRAINER, f"{BASE}._init_dataloader")) and not target.fails(TRAINER):
         yield from try_bind(target, PATH, "batch", lambda: [_loop(target)])
 

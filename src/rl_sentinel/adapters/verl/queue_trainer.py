@@ -54,7 +54,7 @@ _PENALTY: Mapping[str, float] = {"kl_coef": 0.125}
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The advantages from outcome rewards, from token rewards, and from rewards with a KL penalty."""
+    """Boundaries of the advantages from outcome rewards, from token rewards, and from rewards with a KL penalty."""
     if target.has(ADVANTAGE) and target.has(TRAINER) and not target.fails(TRAINER):
         yield from try_bind(target, ADVANTAGE, "advantage", lambda: _advantages(target))
 

@@ -27,7 +27,7 @@ _PRODUCED = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The function with one end token; with two end tokens if it accepts a list."""
+    """Boundaries of the function with one end token; with two end tokens if it accepts a list."""
     path = next((p for p in PATHS if target.has(p)), "")
     if path:
         yield from try_bind(target, path, "batch", lambda: [_mask(target, path)])

@@ -40,7 +40,7 @@ _CLAIMS = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The scores with equal micro-batches, and with a dynamic batch size."""
+    """Boundaries of the scores with equal micro-batches, and with a dynamic batch size."""
     yield from try_bind(target, PATH, "reward", lambda: [_scores(target)])
 
 

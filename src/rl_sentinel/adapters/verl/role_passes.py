@@ -113,7 +113,7 @@ _STRATEGIES = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The forward passes of actor and critic on FSDP and on Megatron."""
+    """Boundaries of the forward passes of actor and critic on FSDP and on Megatron."""
     for strategy in _STRATEGIES:
         for method, engine, make in (
             (LOG_PROBS, strategy.lm_head, _log_probs),

@@ -88,7 +88,7 @@ _PRODUCED = "agent_loop.py: one request per turn, with the token ids of the conv
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """For each server: sampling options in training and validation, returned rows, and log-probs of a teacher."""
+    """Boundaries of each server: sampling options in training and validation, returned rows, a teacher's log-probs."""
     if not target.has(CONFIG) or target.fails(CONFIG):
         return
     for name, server in SERVERS.items():

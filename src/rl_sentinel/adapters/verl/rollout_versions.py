@@ -32,7 +32,7 @@ _DOCS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """One step, during which the next batch is sampled."""
+    """Boundaries of one step, during which the next batch is sampled."""
     if target.has(PATH) and not target.fails(PATH):
         yield from try_bind(target, PATH, "batch", lambda: [_boundary(target)])
 

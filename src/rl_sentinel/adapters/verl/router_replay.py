@@ -69,7 +69,7 @@ class ConfigFake:
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The experts that each layer's router gets, with each setting."""
+    """Boundaries of the experts that each layer's router gets, with each setting."""
     if target.has(PATH) and target.has(PATCH):
         yield from try_bind(target, PATH, "batch", lambda: [_replay(target)])
 

@@ -49,7 +49,7 @@ _OTHER: Mapping[str, Settings] = {"another thread": {"threads": 1}}
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Each scorer whose module can be imported."""
+    """Boundaries of each scorer whose module can be imported."""
     for name in SCORERS:
         path = f"{_FOLDER}.{name}.compute_score"
         with math_verify():

@@ -62,7 +62,7 @@ class Asynchronous:
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """One step of each trainer with each estimator."""
+    """Boundaries of one step of each trainer with each estimator."""
     for path, (owner, reach) in STEPS.items():
         if not target.has(path) or target.fails(path):
             continue

@@ -44,7 +44,7 @@ _PRODUCED = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The client that resumes responses; requests without and with a length limit."""
+    """Boundaries of the client that resumes responses; requests without and with a length limit."""
     client = next((path for path in CLIENTS if target.has(f"{path}.generate")), "")
     if client and not target.fails(client):
         yield from try_bind(target, client, "batch", partial(_responses, target, client))

@@ -65,7 +65,7 @@ class BeforeToken(BeforeEnd):
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The trainer's step with each dataset class of the release, and a batch through the training engine."""
+    """Boundaries of the trainer's step with each dataset class, and of a batch through the training engine."""
     if all(target.has(path) for path in (CUT, LOSS, TENSORS)):
         yield from bindable(target, _engine_loss(target))
     if not target.has(STEP):

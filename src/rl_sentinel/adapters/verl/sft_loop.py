@@ -66,7 +66,7 @@ _RUN: Mapping[str, Any] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """A step of the loop."""
+    """Boundaries of a step of the loop."""
     if all(target.has(path) for path in (FIT, COLLATE, ENGINE, LOSS, f"{WORKER}.infer_batch")):
         yield from try_bind(target, FIT, "policy-loss", lambda: [_loop(target)])
 

@@ -62,7 +62,7 @@ def unmoved(src: str, *_about: object, **_options: object) -> str:
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The prompt data set with each setting for long prompts, then the data sets of replies and of pairs."""
+    """Boundaries of the data set of prompts with each setting for long prompts, and of replies and pairs."""
     if _reads(target, PROMPTS, "datasets"):
         yield from try_bind(target, PROMPTS, "batch", lambda: list(_prompts(target)))
     for path, compare, docs in ((REPLIES, compare_replies, _REPLIES), (PAIRS, compare_pairs, _PAIRS)):

@@ -38,7 +38,7 @@ _TURNS = 40
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The rollouter's worker, which submits samples until enough are generated."""
+    """Boundaries of the rollouter's worker, which submits samples until enough are generated."""
     if target.has(ROLLOUTER):
         yield from try_bind(target, WORKER, "batch", lambda: [_submitted()])
 

@@ -228,7 +228,7 @@ _FAKES: Mapping[str, Callable[..., Any]] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loops whose constructor takes the data set's class and the server."""
+    """Boundaries of the loops whose constructor takes the data set's class and the server."""
     for path, settings in LOOPS.items():
         if target.has(path) and target.has(BASE) and not target.fails(path):
             names = vars(target.find(BASE))["__init__"].__code__.co_varnames

@@ -94,7 +94,7 @@ _DOCS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The training loop over two epochs, also after a restore from a checkpoint."""
+    """Boundaries of the training loop over two epochs, also after a restore from a checkpoint."""
     if can_run(target) and all(target.has(f"{TRAINER}.{name}") for name in ("_load_checkpoint", "_save_checkpoint")):
         yield from try_bind(target, PATH, "batch", lambda: [_loop(target)])
 

@@ -54,7 +54,7 @@ _PRODUCED = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The loop's first update with each estimator."""
+    """Boundaries of the loop's first update with each estimator."""
     if can_run(target):
         yield from try_bind(target, PATH, "advantage", lambda: _updates(target))
 

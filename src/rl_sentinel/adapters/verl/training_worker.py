@@ -39,7 +39,7 @@ _PRODUCED = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The update of the actor on one mini-batch, in each aggregation mode."""
+    """Boundaries of the update of the actor on one mini-batch, in each aggregation mode."""
     if all(target.has(path) for path in (TRAIN, CHUNKS, LOSS, ENGINE)) and not target.fails(WORKER):
         yield from try_bind(target, TRAIN, "policy-loss", lambda: _updates(target))
 

@@ -32,7 +32,7 @@ METHODS: Mapping[str, Settings] = {"pow": {"weight_pow": 2.0}, "max_min": {}, "m
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The advantages with GRPO and with an estimator to which the code delegates, then the resampling."""
+    """Boundaries of the advantages with GRPO and with an estimator to which the code delegates, then the resampling."""
     yield from try_bind(target, OUTPUTS, "advantage", lambda: _steps(target))
     yield from try_bind(target, RESAMPLE, "batch", lambda: [_resampled(target)])
 

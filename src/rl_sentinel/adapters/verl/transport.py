@@ -42,7 +42,7 @@ _KEEPS = "protocol.py, docstrings of DataProto: a batch of samples; chunk, conca
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Padding for ranks, mini-batches, repeat, concat, and micro-batches by tokens, if the release has them."""
+    """Boundaries of padding for ranks, of mini-batches, ``repeat`` and ``concat``, and of micro-batches by tokens."""
     whole: Codec = numbered_data(target)
     makers: tuple[tuple[str, Callable[[], list[Boundary]]], ...] = (
         (PAD, lambda: [_padding(whole)]),

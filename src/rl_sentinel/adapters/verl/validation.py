@@ -60,7 +60,7 @@ _VOTED: Mapping[str, Output] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The metrics from rewards alone, and with answers for majority voting; then the bootstrap function."""
+    """Boundaries of the metrics from rewards, with answers for majority voting, and of the bootstrap."""
     for path in (PROCESS, *UPDATES):
         if target.has(path):
             yield from try_bind(target, path, "metric", partial(_validated, target, path))

@@ -52,7 +52,7 @@ _PRODUCED = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The validation of the trainer, with several samples per prompt."""
+    """Boundaries of the validation of the trainer, with several samples per prompt."""
     if target.has(PATH) and not target.fails(PATH):
         yield from try_bind(target, PATH, "metric", lambda: [_validation(target)])
 

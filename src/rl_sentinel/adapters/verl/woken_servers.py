@@ -29,7 +29,7 @@ _DOCS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The sampling of a batch, in releases that wake the servers before sampling."""
+    """Boundaries of the sampling of a batch, in releases that wake the servers before sampling."""
     if target.has(PATH) and not target.fails(PATH) and ".wake_up()" in inspect.getsource(target.find(PATH)):
         yield from bindable(target, _boundary())
 

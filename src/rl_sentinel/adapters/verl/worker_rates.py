@@ -49,7 +49,7 @@ class Section(SimpleNamespace):
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Each schedule that the method of actor and critic supports."""
+    """Boundaries of each schedule that the method of actor and critic supports."""
     for path, section in BUILDERS.items():
         if target.has(path):
             yield from try_bind(target, path, "batch", partial(_rates, target, path, section))

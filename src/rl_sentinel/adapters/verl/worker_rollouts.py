@@ -75,7 +75,10 @@ _PRODUCED = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The rows of each worker that samples whole batches, and its sampling options in training and in validation."""
+    """Boundaries of the rows of each worker that samples whole batches, and of its sampling options.
+
+    The options differ in training and in validation.
+    """
     for path, engine in CLASSES.items():
         if target.locate(path).split(".")[-2:] != path.split(".")[-2:]:  # a class of this name in another module
             continue
