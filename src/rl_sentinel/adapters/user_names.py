@@ -36,7 +36,10 @@ def evident_bindings(function: Callable[..., Any], claims: Claims, arguments: Ar
 
 
 def _of_unknown(function: Callable[..., Any], arguments: Arguments) -> dict[str, str] | None:
-    """The bindings of all unknown parameters; None if the meaning of any is not clear, as for a part of an object."""
+    """The binding of each unknown parameter; None if it is not evident for all of them.
+
+    Never evident are attributes of an object (``batch.mask``), and parameters of a callable that is not a function.
+    """
     if not inspect.isroutine(function) or any("." in one for one in arguments.unknown):
         return None
     taken = frozenset[str]().union(*(codec.columns for codec in all_codecs(arguments.codecs.values())))

@@ -19,7 +19,10 @@ def notes_on_ratio(boundary: Boundary) -> list[str]:
 
 
 def with_stated_ratio(boundary: Boundary) -> Boundary:
-    """The boundary; ``reads`` includes old log-probs if the user states a ratio and the loss reads no old log-probs."""
+    """Let the boundary read old log-probs, if the user states a ratio and the loss reads the current log-probs only.
+
+    Any other boundary is returned unchanged.
+    """
     ratio = boundary.claims.ratio
     if ratio is None or ratio.cite != STATED or not of_one_policy(boundary):
         return boundary

@@ -154,10 +154,10 @@ _WITH_LINES = ("names", "reason", "expectation", "places", "script")
 
 
 def _at_new_lines(event: Event, changed: Mapping[str, FileChange], target: Mapping[str, Any]) -> Event:
-    """An event with the line numbers of the new state.
+    """An event with the line numbers of the new tree, and with ``target`` as the new provenance of its evidence.
 
     Raises:
-        _UnknownLineError: if the event names a line that the new state does not have.
+        _UnknownLineError: if the new tree lacks a named line, or the line is written in a form that cannot be moved.
     """
     moved = event | {name: _translated(event[name], changed) for name in _WITH_LINES if name in event}
     if "evidence" in event:

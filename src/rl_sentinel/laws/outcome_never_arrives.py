@@ -101,7 +101,10 @@ def _reached(boundary: Boundary, batch: Batch, row: int) -> Tensor:
 
 
 def _last_trained(batch: Batch, rows: Tensor, like: Tensor) -> Tensor:
-    """The cells of an output at the last trained token of these rows; the rows themselves, if the output is per row."""
+    """True at the last trained token of each row in ``rows`` (``[B]``), in the shape of the output ``like``.
+
+    If the output has one number per row, ``rows`` itself.
+    """
     last = torch.arange(batch.width, device=batch.device) == last_trained(batch).unsqueeze(1)
     return rows if like.dim() == 1 else rows.unsqueeze(1) & last
 

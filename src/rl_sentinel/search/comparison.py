@@ -116,7 +116,10 @@ def cells(where: Tensor, like: Tensor) -> Tensor:
 
 
 def slopes(boundary: Boundary) -> tuple[str, ...]:
-    """The columns with respect to which the loss has a gradient; empty without a loss."""
+    """The columns for which laws compare gradients of the loss; empty without a loss.
+
+    The log-probs, for a value loss also the values, and for an aggregation the logits, if the boundary reads them.
+    """
     more = {"value-loss": ("value",), "aggregate": ("logits",)}  # a divergence is summed from logits
     columns = ("logprob", *more.get(boundary.stage, ()))
     return tuple(n for n in columns if n in boundary.reads) if "loss" in boundary.outputs else ()

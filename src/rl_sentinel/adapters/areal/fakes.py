@@ -195,7 +195,10 @@ def _all_gather(tensor: Tensor, group: object = None) -> tuple[Tensor, ...]:  # 
 
 
 def own_part(places: Tensor, size: int) -> Tensor:
-    """The numbers of the ``size`` positions of a rank's part of a sequence; padding has number 0."""
+    """The part of ``places`` that belongs to the current rank, of ``size`` entries.
+
+    ``places`` are the token positions of a sequence. Zeros follow after its end.
+    """
     spare = size * rank_count() - len(places)
     return torch.nn.functional.pad(places, (0, spare)).chunk(rank_count())[rank_number()]
 

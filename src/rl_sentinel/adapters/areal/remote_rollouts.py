@@ -66,7 +66,10 @@ class Workers:
         self.answers: dict[tuple[str, int], dict[str, list[Any]]] = {}
 
     async def async_call_engine(self, worker: str, method: str, *, task_id: int, **passed: Any) -> Any:  # noqa: ANN401
-        """Submit a task and tell the controller that it is done, or return its trajectory."""
+        """Finish a submitted task and notify the controller; with another ``method``, return its trajectory.
+
+        If the task came with options of another task, all tokens of its trajectory are :data:`WRONG`.
+        """
         if method != "submit":
             return self.answers[worker, task_id]
         number = passed["data"]["number"]

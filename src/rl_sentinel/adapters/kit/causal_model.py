@@ -42,7 +42,10 @@ class CausalModel:
         self._rows = {tokens[0]: row for row, tokens in enumerate(self.sequences)}
 
     def packed(self, ids: Tensor, positions: Tensor, starts: Iterable[int]) -> Tensor:
-        """``[N, K]``: the outputs for concatenated sequences, ids and positions ``[N]``, which begin at ``starts``."""
+        """The outputs ``[N, K]`` for concatenated sequences.
+
+        ``ids`` and ``positions`` are ``[N]``; ``starts`` has the index at which each sequence begins.
+        """
         tokens, places = ids.tolist(), positions.tolist()
         bounds = [*starts, len(tokens)]
         spans = pairwise(bounds)

@@ -42,7 +42,7 @@ class FormCodec(Codec):
 
     @property
     def axes(self) -> frozenset[Axis]:
-        """The layout fields of the form."""
+        """The fields of a layout that change how the form arranges a column."""
         return self.form.axes
 
     def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - as the form

@@ -57,7 +57,7 @@ GAPS: Mapping[str, Output] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of the metrics of each training step."""
+    """Boundaries of the logged metrics: rollout statistics, rewards, and the log-prob gap of trainer and sampler."""
     try:
         forms = arguments(target)
     except Unbindable as why:

@@ -107,7 +107,11 @@ def train_on_ranks(  # noqa: PLR0913 - functions of the target, and their argume
     options: Settings,
     numbers: Settings,
 ) -> dict[str, Any]:
-    """The metrics of a training step on all ranks, and ``loss``: the logged loss with the gradient of the update."""
+    """Run slime's training step on all ranks, and return the logged metrics.
+
+    ``loss`` is added to them. It has the value of the logged loss, and as its gradient the mean over ranks of the
+    gradient that the update computed for the log-probs.
+    """
     rows = len(columns["logprob"])
     temperature = float(numbers.get("temperature") or 1.0)
     live, tables = _number_tokens(ranks, columns)

@@ -60,9 +60,16 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def sampled_slices(
     entry: Callable[..., Any], trainer: type, lengths: Tensor, *, limited: bool
 ) -> dict[str, list[float]]:
-    """Per row, the number of trained tokens, and the number of wrong parts.
+    """Sample completions with a fake vLLM engine, and compare the rows that the trainer buffers with the engine's.
 
-    The parts are the prompt and the completion. A part is wrong if it differs from the engine's prompt or completion.
+    Args:
+        entry: the trainer's method that samples.
+        trainer: the trainer's class.
+        lengths: ``[B, T]``, True for each token of a completion.
+        limited: whether ``max_length`` truncates the prompts to :data:`LIMIT` tokens.
+
+    Returns:
+        Per row, ``count``: the number of trained tokens; ``others``: how many of prompt and completion differ (0 to 2).
     """
     counts, tokenizer = lengths.sum(1).tolist(), make_byte_tokenizer()
     rows = [[*id_tokens(row), *[FILL] * (count - 1), END] for row, count in enumerate(counts)]

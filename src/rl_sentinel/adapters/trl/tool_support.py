@@ -1,4 +1,4 @@
-"""TRL's check of whether chat templates support tools, and the parts of an exchange that accepted templates lose."""
+"""TRL's check of whether a chat template supports tools, and which tokens of a call and its result a template drops."""
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping

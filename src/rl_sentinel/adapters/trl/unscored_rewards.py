@@ -36,7 +36,7 @@ _NONE = (
     "is left out there; a completion that no function scores has no reward"
 )
 
-#: Weight of the second function, and how many times the reward the first function gives is that of the second.
+#: Weight of the second function, and the share of the reward that each function contributes.
 WEIGHT, SHARE = 2.0, 0.5
 
 #: Logged name -> what it is.
@@ -133,9 +133,10 @@ CONDITIONS = (
 
 
 def score_by_two_functions(entry: Any, ready: Any, inputs: list[dict[str, str]]) -> dict[str, Any]:  # noqa: ANN401 - a method, a trainer
-    """The scored rollout, and the trainer with its logs. Two weighted reward functions sum to the reward of the case.
+    """Score a rollout with two reward functions, whose weighted sum is the reward of the case.
 
-    For a completion without a reward, both functions return None.
+    Both return None for a completion without a reward. Returns ``found``, the result of the method, and ``trainer``,
+    the copy of the trainer that scored and logged.
     """
     (first,) = ready.reward_funcs
     shares = [None if value is None else value * SHARE for value in first.values]

@@ -203,7 +203,10 @@ def _losses(target: Target) -> Iterator[tuple[str, str, Settings, Mapping[str, C
 
 
 def _logged(target: Target, loss: str, mode: str) -> Mapping[str, Output]:
-    """The metrics that the loss of this release logs in an aggregation mode, found in its source."""
+    """The metrics that the loss logs with an aggregation mode.
+
+    A metric whose name is not in the source of the loss is left out: this release does not log it.
+    """
     source, by_tokens = inspect.getsource(target.find(loss)), mode == "token-mean"
     terms = {n: Output("", "", term, over="live" if by_tokens else "rows") for n, term in TERMS[loss].items()}
     logged = {**terms, **(LOGGED[loss] if by_tokens else {})}

@@ -124,7 +124,7 @@ class FusedForward:
     backend: str
 
     def __call__(self, model: CausalModel) -> FusedModel:
-        """The model, as the worker's ``build`` prepares it."""
+        """Wrap a model, and let the target replace its ``forward`` as it does for fused kernels."""
         kind = type("FusedModel", (FusedModel,), {})  # the target writes to the class
         made: FusedModel = kind(HuggingFaceFake(model))
         with redirect_stdout(None):

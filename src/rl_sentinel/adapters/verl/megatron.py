@@ -120,7 +120,10 @@ def run_minibatch_update(worker: Any, data: Any) -> dict[str, Any]:  # noqa: ANN
 
 
 def schedule(forward_step_func: Any, data_iterator: Any, model: Any, num_microbatches: int, **about: Any) -> list[Any]:  # noqa: ANN401
-    """Megatron's schedule without a pipeline: accumulate the losses divided by the number of micro-batches."""
+    """Run all micro-batches, as Megatron's schedule without a pipeline does, and return the metrics of each.
+
+    Without ``forward_only``, each loss divided by the number of micro-batches is backpropagated.
+    """
     iterator = data_iterator[0] if isinstance(data_iterator, list) else data_iterator
     logged = []
     for _ in range(num_microbatches):

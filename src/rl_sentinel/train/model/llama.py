@@ -59,7 +59,8 @@ class Cache:
     def select(self, rows: Int[Tensor, " n"]) -> None:
         """Keep only these rows, in this order; a row may be repeated.
 
-        The code indexes, because the gradient of ``index_select`` on CUDA adds repeated rows in any order.
+        Indexing has a reproducible gradient. On CUDA the gradient of ``index_select`` adds repeated rows in a random
+        order.
         """
         self.layers = [(key[rows], value[rows]) for key, value in self.layers]
 
