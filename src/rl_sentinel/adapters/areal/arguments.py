@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from rl_sentinel.adapters.kit.codecs import Column, FormCodec
 from rl_sentinel.adapters.kit.containers import Object, Table
@@ -59,8 +60,8 @@ class TurnIds(FormCodec):
         """The turns of each row, padded with 0."""
         return self.form.lay_out(_turn_ids(inputs.batch).to(torch.int32), inputs)
 
+    @override
     def take(self, value: Tensor, sizes: Sizes) -> Mapping[str, Tensor]:
-        """The turns of the response tokens."""
         return {"turn": self.form.read(value, sizes).long()} if sizes.has(self.form.needs) else {}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
@@ -108,16 +109,16 @@ class GroupSize(Codec):
     """``group_size``: the number of responses that a run samples per prompt; a prompt may have fewer."""
 
     @property
+    @override
     def columns(self) -> frozenset[str]:
-        """The prompt of each row."""
         return frozenset({"group"})
 
+    @override
     def put(self, inputs: Inputs) -> int:
-        """The size of the largest group."""
         return largest_group(inputs)
 
+    @override
     def take(self, value: int, sizes: Sizes) -> Mapping[str, Tensor]:
-        """Groups of ``value`` consecutive rows."""
         return {} if sizes.rows is None else {"group": torch.arange(sizes.rows) // value}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:

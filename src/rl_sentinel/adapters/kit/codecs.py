@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from rl_sentinel.adapters.kit.forms import Padded, PerRow
 from rl_sentinel.core.batch import COLUMNS, MODEL_COLUMNS, Batch, with_columns
@@ -26,12 +27,12 @@ class OneColumn(Codec):
     name: str
 
     @property
+    @override
     def columns(self) -> frozenset[str]:
-        """The name of the column."""
         return frozenset({self.name})
 
+    @override
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """The unchanged column."""
         return {self.name: getattr(batch, self.name)}
 
 
@@ -45,8 +46,8 @@ class FormCodec(Codec):
         """The fields of a layout that change how the form arranges a column."""
         return self.form.axes
 
-    def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - as the form
-        """The sizes that the form determines."""
+    @override
+    def sizes(self, value: Any) -> Sizes:
         return self.form.sizes(value)
 
 
@@ -74,8 +75,8 @@ class Column(OneColumn):
         """The layout fields of the form, and the dtype if a model computes the column."""
         return self.form.axes | ({"dtype"} if self.name in MODEL_COLUMNS and self.dtype is None else frozenset())
 
-    def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - as the form
-        """The column in its layout."""
+    @override
+    def put(self, inputs: Inputs) -> Any:
         column: Tensor = getattr(inputs.batch, self.name)
         if self.dtype is not None and column.dtype != self.dtype:
             column = column.to(self.dtype)
@@ -128,8 +129,8 @@ class PromptIds(Codec):
     column: str = "group"
 
     @property
+    @override
     def columns(self) -> frozenset[str]:
-        """The label column."""
         return frozenset({self.column})
 
     def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - a numpy array, a list or a tensor
@@ -147,16 +148,16 @@ class PromptIds(Codec):
             return np.array([str(uuid.UUID(int=label % 2**64)) for label in labels.tolist()], dtype=object)
         return np.array([f"prompt-{label}" for label in labels.tolist()], dtype=object)
 
-    def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - anything of one label per row
-        """The number of rows."""
+    @override
+    def sizes(self, value: Any) -> Sizes:
         return Sizes(rows=len(value))
 
-    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401, ARG002 - as above
-        """The partition of the rows."""
+    @override
+    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:
         return {self.column: partition(value)}
 
+    @override
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """The partition of the rows."""
         return {self.column: partition(getattr(batch, self.column))}
 
 
@@ -172,8 +173,8 @@ class Lengths(Codec):
         """The response length; prompt lengths are not included, because laws do not change them."""
         return frozenset({"length"}) if self.of == "response" else frozenset()
 
-    def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - as the form
-        """The lengths of the rows."""
+    @override
+    def put(self, inputs: Inputs) -> Any:
         length, prompt = inputs.batch.length, inputs.batch.prompt_length
         return self.form.lay_out({"response": length, "prompt": prompt, "total": prompt + length}[self.of], inputs)
 
@@ -194,12 +195,12 @@ class CumulativeLengths(Codec):
     of: Literal["response", "total"] = "response"
 
     @property
+    @override
     def shapes(self) -> frozenset[str]:
-        """The lengths that determine the offsets."""
         return frozenset({"length"} if self.of == "response" else {"length", "prompt_length"})
 
+    @override
     def put(self, inputs: Inputs) -> Tensor:
-        """The cumulative lengths, starting with 0."""
         lengths: Tensor = Lengths(self.of, PerRow()).put(inputs)
         return torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)
 
@@ -220,8 +221,8 @@ class ResponseMask(FormCodec):
         """The column of response lengths, which determines the shape."""
         return frozenset({"length"})
 
-    def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - as the form
-        """The mask in its layout."""
+    @override
+    def put(self, inputs: Inputs) -> Any:
         return self.form.lay_out(inputs.batch.valid.to(self.dtype), inputs)
 
     def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - a tensor of masks
@@ -237,13 +238,13 @@ class Labels(OneColumn):
 
     name: str
 
+    @override
     def put(self, inputs: Inputs) -> list[Any]:
-        """The values."""
         column: Tensor = getattr(inputs.batch, self.name)
         return column.tolist()
 
-    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401, ARG002 - a list
-        """The column."""
+    @override
+    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:
         return {self.name: torch.tensor(value)}
 
 
@@ -254,8 +255,8 @@ class WholeBatch(Codec):
     names: frozenset[str]
 
     @property
+    @override
     def columns(self) -> frozenset[str]:
-        """The columns that the function reads."""
         return self.names
 
     @property
@@ -271,14 +272,14 @@ class WholeBatch(Codec):
             batch = with_columns(batch, **{name: getattr(batch, name).to(kind) for name in self.names & MODEL_COLUMNS})
         return padded(batch, layout.extra) if layout.extra else batch
 
+    @override
     def sizes(self, value: Batch) -> Sizes:
-        """The shape of the batch."""
         return Sizes(value.rows, value.width, value.length, value.prompt_length, value.mask)
 
     def take(self, value: Batch, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ARG002 - columns have their own shape
         """All columns, because a batch always has all of them."""
         return self.canonical(value)
 
+    @override
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """All columns, unchanged."""
         return {name: getattr(batch, name) for name in COLUMNS}

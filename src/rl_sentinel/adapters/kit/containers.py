@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from rl_sentinel.adapters.kit.requirements import group_sizes
 from rl_sentinel.core.batch import Batch, take_rows
@@ -21,13 +22,13 @@ class Container(Codec):
     parts: Mapping[str, Codec]
 
     @property
+    @override
     def columns(self) -> frozenset[str]:
-        """The columns of all parts."""
         return frozenset[str]().union(*(part.columns for part in self.parts.values()))
 
     @property
+    @override
     def shapes(self) -> frozenset[str]:
-        """The shape columns of all parts."""
         return frozenset[str]().union(*(part.shapes for part in self.parts.values()))
 
     @property
@@ -43,28 +44,28 @@ class Container(Codec):
         return frozenset[str]().union(*(part.modeled for part in self.parts.values()))
 
     @property
+    @override
     def axes(self) -> frozenset[Axis]:
-        """The layout fields of all parts."""
         return frozenset[Axis]().union(*(part.axes for part in self.parts.values()))
 
     def get(self, value: Any, name: str) -> Any:  # noqa: ANN401 - a passed container
         """One part of a passed value, or None if it is absent."""
         raise NotImplementedError
 
-    def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - a passed container
-        """The sizes of all parts, merged."""
+    @override
+    def sizes(self, value: Any) -> Sizes:
         return merge_sizes([part.sizes(item) for part, item in self._present(value)])
 
-    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401 - a passed container
-        """The columns of all parts."""
+    @override
+    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:
         return merge_columns(part.take(item, sizes) for part, item in self._present(value))
 
     def knobs(self, value: Any) -> Settings:  # noqa: ANN401 - a passed container
         """The settings that all parts hold."""
         return {name: setting for part, item in self._present(value) for name, setting in part.knobs(item).items()}
 
-    def references(self, value: Any) -> list[tuple[Codec, Any]]:  # noqa: ANN401 - a passed container
-        """The references of all parts."""
+    @override
+    def references(self, value: Any) -> list[tuple[Codec, Any]]:
         return [pair for part, item in self._present(value) for pair in part.references(item)]
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
@@ -82,12 +83,12 @@ class Table(Container):
 
     parts: Mapping[str, Codec]
 
+    @override
     def put(self, inputs: Inputs) -> dict[str, Any]:
-        """The dict."""
         return {name: part.put(inputs) for name, part in self.parts.items() if not part.omitted(inputs)}
 
-    def get(self, value: Any, name: str) -> Any:  # noqa: ANN401 - a passed dict, or an object read like one
-        """The value at a key."""
+    @override
+    def get(self, value: Any, name: str) -> Any:
         return value[name] if name in value else None  # noqa: SIM401 - DataProto and TensorDict have no get with a default
 
 
@@ -108,8 +109,8 @@ class Object(Container):
     at: Mapping[str, str] = field(default_factory=dict)
     shared: bool = False
 
+    @override
     def put(self, inputs: Inputs) -> Call:
-        """The call that creates the object."""
         args, kwargs = list[Any](), dict[str, Any]()
         for name, part in self.parts.items():
             if name.isdigit():
@@ -154,13 +155,13 @@ class EachPart(Codec):
     item: Codec
 
     @property
+    @override
     def columns(self) -> frozenset[str]:
-        """The columns of an item."""
         return self.item.columns
 
     @property
+    @override
     def shapes(self) -> frozenset[str]:
-        """The shape columns of an item."""
         return self.item.shapes
 
     @property
@@ -177,8 +178,8 @@ class EachPart(Codec):
         """The number of rows of each part, in the order of the rows."""
         raise NotImplementedError
 
+    @override
     def put(self, inputs: Inputs) -> list[Any]:
-        """One item per part."""
         parts = torch.split(torch.arange(inputs.batch.rows), self.counts(inputs))
         batches = (take_rows(inputs.batch, rows) for rows in parts)
         whole = inputs.mini_batch
@@ -197,8 +198,8 @@ class EachPart(Codec):
             total_length=_concatenate([one.total_length for one in parts]),
         )
 
-    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401 - a passed list
-        """The columns of all items, concatenated."""
+    @override
+    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:
         columns, start = [], 0
         for one in value:
             item_sizes = self.item.sizes(one)
@@ -222,8 +223,8 @@ class EachPart(Codec):
 class EachRow(EachPart):
     """A list with one item per row."""
 
+    @override
     def counts(self, inputs: Inputs) -> list[int]:
-        """One row per item."""
         return [1] * inputs.batch.rows
 
 

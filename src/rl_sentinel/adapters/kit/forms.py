@@ -7,6 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
+from typing_extensions import override
 
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.codec import Form, Inputs, Sizes
@@ -41,8 +42,8 @@ class Padded(Form):
         extra = inputs.layout.extra
         return torch.cat([column, column.new_zeros(column.shape[0], extra, *column.shape[2:])], 1) if extra else column
 
+    @override
     def read(self, value: Tensor, sizes: Sizes) -> Tensor:
-        """The first ``T`` positions."""
         return value if value.shape[1:2] == (sizes.width,) else value[:, : sizes.width]
 
     def sizes(self, value: Tensor) -> Sizes:
@@ -68,8 +69,8 @@ class RightAligned(ZeroPadded):
     """``[B, T]`` with each response at the right end of its row and zeros before it; extra padding is at the left."""
 
     @property
+    @override
     def needs(self) -> frozenset[str]:
-        """Sizes that another argument must determine."""
         return frozenset({"length"})
 
     def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
@@ -135,8 +136,8 @@ class Packed(Unpadded):
     """``[N]``: the tokens of all responses, concatenated; another argument determines the lengths."""
 
     @property
+    @override
     def needs(self) -> frozenset[str]:
-        """Sizes that another argument must determine."""
         return frozenset({"length"})
 
     def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
@@ -150,8 +151,8 @@ class Packed(Unpadded):
         width = sizes.width or max(length, default=0)
         return torch.stack([pad(part, (0, width - part.shape[0])) for part in parts])
 
+    @override
     def sizes(self, value: Tensor) -> Sizes:
-        """The total number of tokens."""
         return Sizes(tokens=value.shape[0])
 
     def source(self, expression: str, sizes: Sizes) -> str:
@@ -179,8 +180,8 @@ class PerRow(Form):
             return torch.stack(value)
         return torch.as_tensor(value).reshape(-1) if self.kind == "column" else torch.as_tensor(value)
 
-    def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - a tensor or a list
-        """The number of rows."""
+    @override
+    def sizes(self, value: Any) -> Sizes:
         return Sizes(rows=len(value))
 
     def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
@@ -193,12 +194,12 @@ class PerRow(Form):
 class Number(Form):
     """One number for the whole batch, as a tensor or a Python number."""
 
-    def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401, ARG002 - a tensor or a number
-        """A scalar tensor."""
+    @override
+    def read(self, value: Any, sizes: Sizes) -> Tensor:
         return value if isinstance(value, Tensor) else torch.tensor(float(value))
 
-    def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
-        """Source of a scalar tensor."""
+    @override
+    def source(self, expression: str, sizes: Sizes) -> str:
         return f"torch.as_tensor({expression})"
 
 
@@ -208,13 +209,13 @@ class AfterPrompt(Padded):
 
     prompt: int = 0
 
+    @override
     def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
-        """The prompt, then the column."""
         padded = Padded.lay_out(self, column, inputs)
         return torch.cat([padded.new_full((padded.shape[0], 1), self.prompt), padded], dim=1)
 
+    @override
     def read(self, value: Tensor, sizes: Sizes) -> Tensor:
-        """The positions after the prompt."""
         return Padded.read(self, value[:, 1:], sizes)
 
     def sizes(self, value: Tensor) -> Sizes:
@@ -231,8 +232,8 @@ class AfterPrompt(Padded):
 class BeforeEnd(Padded):
     """``[B, T + 1]`` or ``[B, T + 1, V]``: the column, and 0 at the last position, which predicts no token."""
 
+    @override
     def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
-        """The column, then zeros."""
         padded = Padded.lay_out(self, column, inputs)
         return torch.cat([padded, torch.zeros_like(padded[:, :1])], dim=1)
 
@@ -260,8 +261,8 @@ class Cast(Form):
         """The column in the dtype, laid out by the form."""
         return self.form.lay_out(column.to(self.dtype), inputs)
 
-    def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401 - as the form
-        """The tensor in the dtype."""
+    @override
+    def read(self, value: Any, sizes: Sizes) -> Tensor:
         return self.form.read(value, sizes).to(self.dtype)
 
     def source(self, expression: str, sizes: Sizes) -> str:

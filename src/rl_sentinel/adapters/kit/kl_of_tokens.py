@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from typing_extensions import override
+
 from rl_sentinel.adapters.kit.codecs import FormCodec
 from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.core.codec import Form, Inputs
@@ -39,7 +41,7 @@ class KlOfTokens(FormCodec):
         """The columns of log-probs, with the reason why they cannot be read back."""
         return dict.fromkeys(self.columns, "log-probs cannot be read from a KL")
 
-    def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - as the form
-        """The estimates in their layout."""
+    @override
+    def put(self, inputs: Inputs) -> Any:
         batch = inputs.batch
         return self.form.lay_out(KL[self.kind](batch)[self.kind].to(batch.logprob.dtype), inputs)

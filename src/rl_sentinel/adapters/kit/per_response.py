@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from rl_sentinel.adapters.kit.codecs import OneColumn
 from rl_sentinel.adapters.kit.forms import PerRow
@@ -33,15 +34,15 @@ class PerResponse(OneColumn):
         """The column ``group``, which determines the shape in the layout ``[G, K]``."""
         return frozenset({"group"}) if self.grouped else frozenset()
 
-    def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - a tensor or a list
-        """The number of each row."""
+    @override
+    def put(self, inputs: Inputs) -> Any:
         column = first_trained_value(getattr(inputs.batch, self.name), inputs.batch)
         if self.listed:
             return column.tolist()
         return Grouped().lay_out(column, inputs) if self.grouped else column.reshape(-1, *[1] * self.dims)
 
-    def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - a tensor or a list
-        """The number of rows."""
+    @override
+    def sizes(self, value: Any) -> Sizes:
         return Sizes(rows=torch.as_tensor(value).numel())
 
     def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401 - a tensor or a list

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from rl_sentinel.adapters.kit.forms import Number, lengths_of, mask_of
 from rl_sentinel.core.codec import Form, Sizes
@@ -42,8 +43,8 @@ class AsReturned(Form):
 class Accepted(Form):
     """The number 1 if a call returned, e.g. the constructor of a configuration accepted its settings."""
 
-    def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401, ARG002 - any result
-        """The number 1."""
+    @override
+    def read(self, value: Any, sizes: Sizes) -> Tensor:
         return torch.tensor(1.0)
 
     def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
@@ -58,8 +59,8 @@ class KeptMask(Form):
     form: Form
 
     @property
+    @override
     def needs(self) -> frozenset[str]:
-        """Sizes that another argument must determine."""
         return self.form.needs | {"mask"}
 
     def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401 - as the form
@@ -75,8 +76,8 @@ class KeptMask(Form):
 class RequiresGrad(Form):
     """The number 1 if a tensor requires a gradient, else 0."""
 
-    def read(self, value: Tensor, sizes: Sizes) -> Tensor:  # noqa: ARG002
-        """The number 1 or 0."""
+    @override
+    def read(self, value: Tensor, sizes: Sizes) -> Tensor:
         return torch.tensor(float(value.requires_grad))
 
     def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
@@ -95,8 +96,8 @@ class OffMask(Form):
     value: float
 
     @property
+    @override
     def needs(self) -> frozenset[str]:
-        """Sizes that another argument must determine."""
         return frozenset({"mask"})
 
     def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401 - as the form
@@ -104,8 +105,8 @@ class OffMask(Form):
         tensor = self.form.read(value, sizes)
         return torch.where(mask_of(sizes), tensor, torch.full_like(tensor, self.value))
 
+    @override
     def source(self, expression: str, sizes: Sizes) -> str:
-        """The source of the form."""
         return self.form.source(expression, sizes)
 
 
@@ -113,8 +114,8 @@ class OffMask(Form):
 class Detached(Number):
     """One logged number, without its gradient."""
 
-    def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401, ARG002 - a tensor or a number
-        """A scalar float tensor."""
+    @override
+    def read(self, value: Any, sizes: Sizes) -> Tensor:
         return value.detach().float() if isinstance(value, Tensor) else torch.tensor(float(value))
 
 
@@ -122,8 +123,8 @@ class Detached(Number):
 class OrZero(Number):
     """One logged number, with 0 instead of NaN, because the mean of no values may be NaN."""
 
-    def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401, ARG002 - a tensor or a number
-        """A scalar float tensor."""
+    @override
+    def read(self, value: Any, sizes: Sizes) -> Tensor:
         return torch.as_tensor(value).detach().float().nan_to_num()
 
     def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
@@ -141,12 +142,12 @@ class FirstOf(Number):
         """Set the endings."""
         object.__setattr__(self, "endings", endings)
 
-    def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401, ARG002 - a table of metrics
-        """A scalar tensor."""
+    @override
+    def read(self, value: Any, sizes: Sizes) -> Tensor:
         return torch.tensor(float(next(number for name, number in value.items() if name.endswith(self.endings))))
 
-    def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
-        """Source of a scalar tensor."""
+    @override
+    def source(self, expression: str, sizes: Sizes) -> str:
         return f"torch.tensor(next(v for k, v in {expression}.items() if k.endswith({self.endings!r})))"
 
 
@@ -154,12 +155,12 @@ class FirstOf(Number):
 class RowSum(Form):
     """``[B, T]`` read as one number per row: the sum over its tokens."""
 
-    def read(self, value: Tensor, sizes: Sizes) -> Tensor:  # noqa: ARG002
-        """One number per row, ``[B]``."""
+    @override
+    def read(self, value: Tensor, sizes: Sizes) -> Tensor:
         return value.sum(-1)
 
-    def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
-        """Source of the sum."""
+    @override
+    def source(self, expression: str, sizes: Sizes) -> str:
         return f"{expression}.sum(-1)"
 
 
@@ -167,10 +168,10 @@ class RowSum(Form):
 class Total(Number):
     """The sum of a list of scalar tensors, such as the losses of all micro-batches."""
 
-    def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401, ARG002 - a list of tensors
-        """A scalar tensor."""
+    @override
+    def read(self, value: Any, sizes: Sizes) -> Tensor:
         return torch.stack(list(value)).sum()
 
-    def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002
-        """Source of the sum."""
+    @override
+    def source(self, expression: str, sizes: Sizes) -> str:
         return f"torch.stack({expression}).sum()"

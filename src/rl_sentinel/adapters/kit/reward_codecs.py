@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from rl_sentinel.adapters.kit.codecs import FormCodec
 from rl_sentinel.adapters.kit.forms import Padded
@@ -52,8 +53,8 @@ class TokenRewards(FormCodec):
         """The length, which determines the last token."""
         return frozenset({"length"})
 
-    def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - as the form
-        """The sum in its layout."""
+    @override
+    def put(self, inputs: Inputs) -> Any:
         rewards = self._rewards(inputs.batch)
         return self.form.lay_out(rewards if self.dtype is None else rewards.to(self.dtype), inputs)
 
@@ -76,16 +77,16 @@ class PerRowOutcome(TokenRewards):
     """A column ``[B, T]`` with the outcome at the last response token, and without token rewards."""
 
     @property
+    @override
     def columns(self) -> frozenset[str]:
-        """The column of the outcome."""
         return frozenset({"reward"})
 
     def sizes(self, value: Tensor) -> Sizes:
         """The sizes of the form, and the outcome: the sum of the row, which contains no other reward."""
         return replace(self.form.sizes(value), outcome=value.sum(1))
 
-    def take(self, value: Tensor, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ARG002 - sizes are not needed
-        """The outcome."""
+    @override
+    def take(self, value: Tensor, sizes: Sizes) -> Mapping[str, Tensor]:
         return {"reward": value.sum(1)}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
@@ -108,12 +109,12 @@ class Part(Codec):
         """The column with all parts of the reward."""
         return frozenset({"reward_parts"})
 
-    def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - a numpy array
-        """The numbers of this part."""
+    @override
+    def put(self, inputs: Inputs) -> Any:
         return inputs.batch.reward_parts.float()[:, self.number].numpy()
 
-    def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - a numpy array
-        """The number of rows."""
+    @override
+    def sizes(self, value: Any) -> Sizes:
         return Sizes(rows=len(value))
 
     def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401, ARG002 - a numpy array

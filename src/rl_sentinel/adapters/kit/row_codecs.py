@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from rl_sentinel.adapters.kit.codecs import OneColumn
 from rl_sentinel.adapters.kit.forms import zero_padding
@@ -20,13 +21,13 @@ class Cell(OneColumn):
     name: str
     kind: Literal["float", "int", "bool"] = "float"
 
+    @override
     def put(self, inputs: Inputs) -> float | int | bool:
-        """The number of the row."""
         column: Tensor = getattr(inputs.batch, self.name)
         return column[0].item()
 
-    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401, ARG002 - a number
-        """The column with this row only."""
+    @override
+    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:
         dtype = {"float": torch.float32, "int": torch.int64, "bool": torch.bool}[self.kind]
         return {self.name: torch.tensor([value], dtype=dtype)}
 
@@ -38,8 +39,8 @@ class HasLabel(OneColumn):
     name: str
     value: int
 
+    @override
     def put(self, inputs: Inputs) -> bool:
-        """Whether the row has the value."""
         column: Tensor = getattr(inputs.batch, self.name)
         return int(column[0]) == self.value
 
@@ -62,12 +63,12 @@ class RowLength(Codec):
         """The column of response lengths, which determines the number."""
         return frozenset({"length"})
 
+    @override
     def put(self, inputs: Inputs) -> int:
-        """The length of the row."""
         return int(inputs.batch.length[0])
 
-    def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - a number
-        """The length of the row."""
+    @override
+    def sizes(self, value: Any) -> Sizes:
         return Sizes(length=torch.tensor([value], dtype=torch.int64))
 
 
@@ -80,12 +81,12 @@ class RowPrompt(Codec):
         """The column of prompt lengths, which determines the shape."""
         return frozenset({"prompt_length"})
 
+    @override
     def put(self, inputs: Inputs) -> list[int]:
-        """The tokens of the prompt."""
         return [0] * int(inputs.batch.prompt_length[0])
 
-    def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - a list of numbers
-        """The length of the prompt."""
+    @override
+    def sizes(self, value: Any) -> Sizes:
         return Sizes(prompt_length=torch.tensor([len(value)], dtype=torch.int64))
 
 
@@ -101,8 +102,8 @@ class RowTokens(OneColumn):
         column: Tensor = getattr(inputs.batch, self.name)[0, : int(inputs.batch.length[0])]
         return (column.int() if self.kind == "int" else column).tolist()
 
-    def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - a list of numbers
-        """The length of the row."""
+    @override
+    def sizes(self, value: Any) -> Sizes:
         return Sizes(length=torch.tensor([len(value)], dtype=torch.int64))
 
     def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401 - a list of numbers

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
+from typing_extensions import override
 
 from rl_sentinel.adapters.kit.codecs import OneColumn
 from rl_sentinel.core.batch import Batch, with_columns
@@ -193,8 +194,8 @@ class PolicyLogits(PolicyModel):
         width = inputs.batch.width + inputs.layout.extra
         return logits[:, PROMPT - 1 : PROMPT - 1 + width].contiguous()
 
+    @override
     def sizes(self, value: Tensor) -> Sizes:
-        """The number of rows."""
         return Sizes(rows=len(value))
 
 
@@ -215,14 +216,14 @@ class InputIds(Codec):
         """The column of response lengths, which determines the shape."""
         return frozenset({"length"})
 
+    @override
     def put(self, inputs: Inputs) -> Tensor:
-        """The token ids."""
         ids = torch.where(inputs.batch.valid, token_ids(inputs.batch), 0)
         prompts = prompt_ids(len(ids), left_padded=self.left_padded)
         return pad(ids if self.response_only else torch.cat([prompts, ids], 1), (0, inputs.layout.extra))
 
+    @override
     def sizes(self, value: Tensor) -> Sizes:
-        """The number of rows."""
         return Sizes(rows=len(value))
 
 
@@ -249,21 +250,21 @@ class SequenceMask(Codec):
         """The column of response lengths, which determines the shape."""
         return frozenset({"length"})
 
+    @override
     def put(self, inputs: Inputs) -> Tensor:
-        """The mask."""
         batch = inputs.batch
         prompts = prompt_mask(batch.rows, left_padded=self.left_padded)
         parts = [prompts, batch.valid] if self.of == "all" else [torch.zeros_like(prompts), batch.mask]
         return pad(torch.cat(parts[int(self.response_only) :], 1).long(), (0, inputs.layout.extra))
 
+    @override
     def take(self, value: Tensor, sizes: Sizes) -> Mapping[str, Tensor]:
-        """The mask of the response."""
         before = 0 if self.response_only else prompt_mask(0, left_padded=self.left_padded).shape[1]
         width = sizes.width or value.shape[1] - before
         return {"mask": value[:, before : before + width].bool()} if self.of == "trained" else {}
 
+    @override
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """The unchanged mask."""
         return {"mask": batch.mask} if self.of == "trained" else {}
 
 
@@ -274,14 +275,14 @@ class TargetIds(SequenceMask):
     of: Literal["all", "trained"] = "trained"
     untrained: int = -100
 
+    @override
     def put(self, inputs: Inputs) -> Tensor:
-        """The token ids."""
         ids = token_ids(inputs.batch).masked_fill(~inputs.batch.mask, self.untrained)
         before = 0 if self.response_only else prompt_mask(0, left_padded=self.left_padded).shape[1]
         return pad(ids, (before, inputs.layout.extra), value=self.untrained)
 
+    @override
     def take(self, value: Tensor, sizes: Sizes) -> Mapping[str, Tensor]:
-        """The mask of the response."""
         return SequenceMask.take(self, (value >= 0).long(), sizes)
 
 
@@ -292,8 +293,8 @@ class PromptTokens(Codec):
     mask: bool = False
     left_padded: bool = False
 
+    @override
     def put(self, inputs: Inputs) -> Tensor:
-        """The ids, or the mask."""
         rows = inputs.batch.rows
         if self.mask:
             return prompt_mask(rows, left_padded=self.left_padded).long()

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
+from typing_extensions import override
 
 from rl_sentinel.adapters.kit.codecs import FormCodec
 from rl_sentinel.adapters.kit.forms import Ragged, Unpadded, lengths_of
@@ -27,8 +28,8 @@ class Sequence(Unpadded):
     fill: float = 0.0
 
     @property
+    @override
     def needs(self) -> frozenset[str]:
-        """Sizes that another argument must determine."""
         return frozenset({"length", "prompt_length"})
 
     def sequences(self, column: Tensor, inputs: Inputs) -> list[Tensor]:
@@ -94,8 +95,8 @@ class PromptBatches(Form):
     form: FullSequence
 
     @property
+    @override
     def needs(self) -> frozenset[str]:
-        """Sizes that another argument must determine."""
         return self.form.needs
 
     def read(self, value: Iterable[Mapping[str, Tensor]], sizes: Sizes) -> Tensor:
@@ -113,8 +114,8 @@ class PromptBatches(Form):
 class PackedSequence(Sequence):
     """``[N]``: the sequences of all rows, concatenated, without padding."""
 
+    @override
     def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
-        """The sequences, concatenated."""
         return torch.cat(self.sequences(column, inputs))
 
     def read(self, value: Tensor, sizes: Sizes) -> Tensor:
@@ -137,8 +138,8 @@ class PackedSequence(Sequence):
 class RaggedSequence(Sequence):
     """A list with one sequence per row, without padding."""
 
+    @override
     def lay_out(self, column: Tensor, inputs: Inputs) -> list[Tensor]:
-        """One tensor per row."""
         return self.sequences(column, inputs)
 
     def read(self, value: list[Tensor], sizes: Sizes) -> Tensor:
@@ -154,8 +155,8 @@ class RaggedSequence(Sequence):
 class ModelOutput(PackedSequence):
     """``[1, N, V]``: the output of a model for packed sequences; V is 1 for a column ``[B, T]``."""
 
+    @override
     def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
-        """The sequences, concatenated."""
         packed = PackedSequence.lay_out(self, column, inputs)
         return packed.reshape(1, packed.shape[0], -1)
 
@@ -187,8 +188,8 @@ class AttentionMask(SequenceCodec, FormCodec):
 
     form: Form = field(default_factory=lambda: FullSequence(fill=1.0))
 
+    @override
     def put(self, inputs: Inputs) -> Tensor:
-        """The mask."""
         mask: Tensor = self.form.lay_out(inputs.batch.valid, inputs)
         return mask
 
@@ -204,12 +205,12 @@ class TokenVersions(SequenceCodec, FormCodec):
     form: Sequence = field(default_factory=lambda: FullSequence(fill=-1.0))
 
     @property
+    @override
     def columns(self) -> frozenset[str]:
-        """The column of the versions."""
         return frozenset({"version"})
 
+    @override
     def put(self, inputs: Inputs) -> Tensor:
-        """The versions in their layout."""
         versions: Tensor = self.form.lay_out(inputs.batch.version.to(torch.int32), inputs)
         return versions
 
@@ -217,8 +218,8 @@ class TokenVersions(SequenceCodec, FormCodec):
         """The number of rows and the lengths of the prompts."""
         return Sizes(rows=value.shape[0], prompt_length=(value == -1).sum(1)) if value.dim() > 1 else Sizes()
 
+    @override
     def take(self, value: Tensor, sizes: Sizes) -> Mapping[str, Tensor]:
-        """The versions of the response tokens."""
         return {"version": self.form.read(value, sizes).long()} if sizes.has(self.form.needs) else {}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.forms import Padded
@@ -25,8 +26,8 @@ from rl_sentinel.search.transforms import padded
 class Grouped(Form):
     """``[G, K]`` or ``[G, K, T]``: one row per prompt, with the same number of responses each."""
 
-    def lay_out(self, column: Tensor, inputs: Inputs) -> Any:  # noqa: ANN401 - a tensor, or a list in PromptList
-        """The column, reshaped by prompt."""
+    @override
+    def lay_out(self, column: Tensor, inputs: Inputs) -> Any:
         return column.reshape(len(group_sizes(inputs)), -1, *column.shape[1:])
 
     def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401, ARG002 - as above; the shape is enough
@@ -58,8 +59,8 @@ class PromptList(Grouped):
         """The numbers of all prompts, end to end."""
         return torch.cat([torch.as_tensor(part) for part in value])
 
+    @override
     def sizes(self, value: list[Any]) -> Sizes:
-        """The number of rows."""
         return Sizes(rows=sum(map(len, value)))
 
 
@@ -116,8 +117,8 @@ class GroupSize(Codec):
 class PromptCount(GroupSize):
     """The number of prompts, each with the same number of responses, for functions that group by position."""
 
+    @override
     def put(self, inputs: Inputs) -> int:
-        """The number of prompts."""
         return len(set(inputs.batch.group.tolist()))
 
 
@@ -130,8 +131,8 @@ class TrainedTokens(Codec):
         """The column ``mask``, which determines the number."""
         return frozenset({"mask"})
 
+    @override
     def put(self, inputs: Inputs) -> int:
-        """The number of trained tokens."""
         return int(inputs.batch.mask.sum())
 
 
@@ -143,8 +144,8 @@ class FunctionCodec(Codec):
     of: frozenset[str]
 
     @property
+    @override
     def columns(self) -> frozenset[str]:
-        """The columns that the function reads."""
         return self.of
 
     @property

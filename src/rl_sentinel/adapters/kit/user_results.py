@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from rl_sentinel.adapters.kit.forms import Packed, Ragged
 from rl_sentinel.adapters.kit.parameter_names import ROLES
@@ -49,8 +50,8 @@ class NamedOutput(Form):
     lists: bool = False
 
     @property
+    @override
     def needs(self) -> frozenset[str]:
-        """Sizes that another argument must determine."""
         return frozenset({"mask"}) if self.per_token else frozenset()
 
     def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401 - any result

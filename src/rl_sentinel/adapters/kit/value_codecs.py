@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from typing_extensions import override
 
 from rl_sentinel.core.batch import MODEL_COLUMNS, with_columns
 from rl_sentinel.core.call import Use
@@ -24,12 +25,12 @@ class AllSettings(Codec):
         """The layout fields that the function follows."""
         return self.follows
 
+    @override
     def put(self, inputs: Inputs) -> Settings:
-        """The settings."""
         return {**inputs.settings, **{name: getattr(inputs.layout, name) for name in self.follows}}
 
+    @override
     def knobs(self, value: Mapping[str, Any]) -> Settings:
-        """The settings, without the layout."""
         return {name: setting for name, setting in value.items() if name not in self.follows}
 
 
@@ -44,8 +45,8 @@ class Constant(Codec):
 
     value: Any
 
-    def put(self, inputs: Inputs) -> Any:  # noqa: ANN401, ARG002 - the value
-        """The value."""
+    @override
+    def put(self, inputs: Inputs) -> Any:
         return self.value
 
 
@@ -56,8 +57,8 @@ class Knob(Codec):
     name: str
     default: Scalar = None
 
+    @override
     def put(self, inputs: Inputs) -> Scalar:
-        """The value of the setting."""
         return inputs.settings.get(self.name, self.default)
 
     def knobs(self, value: Any) -> Settings:  # noqa: ANN401 - a plain value
@@ -89,8 +90,8 @@ class Derived(Codec):
         """The layout fields from which the value is computed."""
         return self.follows
 
-    def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - any value
-        """The value."""
+    @override
+    def put(self, inputs: Inputs) -> Any:
         return self.compute(inputs)
 
 
@@ -107,8 +108,8 @@ class Width(Codec):
         """The width of the batch plus the extra padding."""
         return inputs.batch.width + inputs.layout.extra
 
+    @override
     def sizes(self, value: int) -> Sizes:
-        """The width."""
         return Sizes(width=value)
 
 
@@ -118,8 +119,8 @@ class Earlier(Codec):
 
     use: Use
 
-    def put(self, inputs: Inputs) -> Use:  # noqa: ARG002 - the same for all cases
-        """The reference to the value."""
+    @override
+    def put(self, inputs: Inputs) -> Use:
         return self.use
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.codec import Form, Inputs, Sizes
@@ -68,8 +69,8 @@ class TimeFirst(_Around):
         """The column with its axes in the usual order."""
         return self.inner.read(value.transpose(0, 1), sizes)
 
+    @override
     def sizes(self, value: Tensor) -> Sizes:
-        """The sizes that the layout determines."""
         return self.inner.sizes(value.transpose(0, 1))
 
     def source(self, expression: str, sizes: Sizes) -> str:
@@ -81,8 +82,8 @@ class TimeFirst(_Around):
 class Array(_Around):
     """A numpy array without a gradient."""
 
+    @override
     def lay_out(self, column: Tensor, inputs: Inputs) -> np.ndarray:
-        """The column as an array."""
         if column.requires_grad:
             raise NotApplicable("a numpy array has no gradient")
         if column.dtype == torch.bfloat16:
@@ -90,12 +91,12 @@ class Array(_Around):
         laid_out: Tensor = self.inner.lay_out(column, inputs)
         return laid_out.numpy()
 
+    @override
     def read(self, value: np.ndarray, sizes: Sizes) -> Tensor:
-        """The column of an array."""
         return self.inner.read(torch.as_tensor(value), sizes)
 
+    @override
     def sizes(self, value: np.ndarray) -> Sizes:
-        """The sizes that the layout determines."""
         return self.inner.sizes(torch.as_tensor(value))
 
     def source(self, expression: str, sizes: Sizes) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
+from typing_extensions import override
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Labels, PromptIds
@@ -154,8 +155,8 @@ class _Store:
 class Uids(PerRow):
     """Read uids as the labels that they contain; a row in the mini-batch of another prompt has -1."""
 
-    def read(self, value: Any, sizes: Any) -> torch.Tensor:  # noqa: ANN401, ARG002 - a list of strings
-        """One number per row, ``[B]``."""
+    @override
+    def read(self, value: Any, sizes: Any) -> torch.Tensor:
         return torch.tensor([-1 if uid == "-1" else int(uid.rpartition("-")[2]) for uid in value])
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
+from typing_extensions import override
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Labels
@@ -221,8 +222,8 @@ def _training_batch(target: Target, forms: Arguments) -> Boundary:
 class PromptNumbers(PerRow):
     """Read prompt uids as the group labels that they contain."""
 
-    def read(self, value: Any, sizes: Any) -> Tensor:  # noqa: ANN401, ARG002 - a list of strings
-        """One number per row, ``[B]``."""
+    @override
+    def read(self, value: Any, sizes: Any) -> Tensor:
         return torch.tensor([int(uid.rpartition("-")[2]) for uid in value])
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.row_codecs import Cell, HasLabel, RowLength, RowSequence, RowTokens
@@ -42,8 +43,8 @@ def reward_dict(reward: float, answer: str) -> dict[str, Any]:
 class Reward(Cell):
     """The reward of a sample: a number, or a dict in settings with a reward key."""
 
-    def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - a number or a dict
-        """The reward of the row."""
+    @override
+    def put(self, inputs: Inputs) -> Any:
         reward = float(Cell.put(self, inputs))
         return reward_dict(reward, "seven") if inputs.settings.get("reward_key") else reward
 

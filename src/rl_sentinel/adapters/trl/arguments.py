@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from rl_sentinel.adapters.kit.codecs import Column, OneColumn, ResponseMask, partition
 from rl_sentinel.adapters.kit.containers import Object, Table
@@ -100,8 +101,8 @@ class ToolMask(Padded):
     """The tool mask: 1 at model tokens and padding, 0 at tool tokens; all 0 in a row without any trained token."""
 
     @property
+    @override
     def needs(self) -> frozenset[str]:
-        """``length``, which the completion mask provides."""
         return frozenset({"length"})
 
     def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
@@ -167,21 +168,21 @@ class Prompts(OneColumn):
     name: str = "group"
     varied: bool = False
 
+    @override
     def put(self, inputs: Inputs) -> list[dict[str, str]]:
-        """The prompts."""
         labels = inputs.batch.group.tolist()
         return [{"prompt": f"w20 w{label}" if self.varied and label % 2 else f"w{label}"} for label in labels]
 
+    @override
     def sizes(self, value: list[dict[str, str]]) -> Sizes:
-        """The number of rows."""
         return Sizes(rows=len(value))
 
     def take(self, value: list[dict[str, str]], sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ARG002 - as above
         """Group labels: rows with equal prompts get the same label."""
         return {self.name: partition([row["prompt"] for row in value])}
 
+    @override
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """The labels, renumbered."""
         return {self.name: partition(batch.group)}
 
 
@@ -196,22 +197,22 @@ class PromptsOfRanks(OneColumn):
         """``ranks``: the number of lists is the number of ranks."""
         return frozenset({"ranks"})
 
+    @override
     def put(self, inputs: Inputs) -> list[list[dict[str, str]]]:
-        """One list of prompts per rank."""
         size = inputs.batch.rows // inputs.layout.ranks
         prompts = Prompts().put(inputs)
         return [prompts[n * size : (n + 1) * size] for n in range(inputs.layout.ranks)]
 
+    @override
     def sizes(self, value: list[list[dict[str, str]]]) -> Sizes:
-        """The number of rows."""
         return Sizes(rows=sum(map(len, value)))
 
     def take(self, value: list[list[dict[str, str]]], sizes: Sizes) -> Mapping[str, Tensor]:
         """Group labels: rows with equal prompts get the same label."""
         return Prompts().take([row for rank in value for row in rank], sizes)
 
+    @override
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """The labels, renumbered."""
         return Prompts().canonical(batch)
 
 
@@ -227,8 +228,8 @@ class Completions(Codec):
     filler: int = 5
 
     @property
+    @override
     def columns(self) -> frozenset[str]:
-        """The column that marks truncated completions."""
         return frozenset({self.cut} if self.cut else ())
 
     @property
@@ -247,8 +248,8 @@ class Completions(Codec):
             return batch.live
         return batch.scored if self.cut else torch.ones(batch.rows, dtype=torch.bool)
 
+    @override
     def put(self, inputs: Inputs) -> list[list[int]]:
-        """The ids of each row."""
         batch = inputs.batch
         rows = zip(batch.length.tolist(), self.ended(batch).tolist(), strict=True)
         return [[self.filler] * (n - 1) + [1 if done else self.filler] for n, done in rows]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from rl_sentinel.adapters.kit.codecs import OneColumn
 from rl_sentinel.adapters.kit.forms import Padded
@@ -16,13 +17,13 @@ from rl_sentinel.core.codec import Form, Inputs, Sizes
 class LabelForm(Padded):
     """Labels ``[B, T]``: a token id where the token trains, -100 elsewhere."""
 
+    @override
     def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
-        """Labels that encode the mask."""
         laid = Padded.lay_out(self, column, inputs)
         return torch.where(laid > 0, 5, -100)
 
+    @override
     def read(self, value: Tensor, sizes: Sizes) -> Tensor:
-        """The mask."""
         return Padded.read(self, value, sizes) != -100
 
 
@@ -75,12 +76,12 @@ class LeftSequence(Form):
 class LeftLabels(LeftSequence):
     """Labels of whole completions in left-padded sequences; -100 elsewhere."""
 
+    @override
     def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
-        """Labels that encode the mask."""
         return torch.where(LeftSequence.lay_out(self, column, inputs) > 0, 5, -100)
 
+    @override
     def read(self, value: Tensor, sizes: Sizes) -> Tensor:
-        """The mask."""
         return LeftSequence.read(self, (value != -100).long(), sizes)
 
     def sizes(self, value: Tensor) -> Sizes:
@@ -95,8 +96,8 @@ class EndedCompletions(OneColumn):
 
     name: str = "mask"
 
+    @override
     def put(self, inputs: Inputs) -> list[list[int]]:
-        """The ids."""
         return [[5] * (n - 1) + [1] for n in inputs.batch.mask.sum(1).tolist()]
 
     def sizes(self, value: list[list[int]]) -> Sizes:
@@ -104,8 +105,8 @@ class EndedCompletions(OneColumn):
         length = torch.tensor([len(ids) for ids in value])
         return Sizes(rows=len(value), length=length, width=int(length.max()))
 
-    def take(self, value: list[list[int]], sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ARG002 - lists say it
-        """The mask."""
+    @override
+    def take(self, value: list[list[int]], sizes: Sizes) -> Mapping[str, Tensor]:
         length = torch.tensor([len(ids) for ids in value])
         return {"mask": torch.arange(int(length.max())) < length.unsqueeze(1)}
 
@@ -121,8 +122,8 @@ class SampledSequence(Padded):
     shift: int = 0
     fill: float = 0.0
 
+    @override
     def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
-        """Each response after its prompt."""
         laid = Padded.lay_out(self, column, inputs)
         around = [
             laid.new_full((laid.shape[0], n, *laid.shape[2:]), self.fill)
@@ -130,8 +131,8 @@ class SampledSequence(Padded):
         ]
         return torch.cat([around[0], laid, around[1]], 1)
 
+    @override
     def read(self, value: Tensor, sizes: Sizes) -> Tensor:
-        """The responses."""
         return Padded.read(self, value[:, PROMPT_WIDTH - self.shift :], sizes)
 
     def sizes(self, value: Tensor) -> Sizes:
@@ -153,8 +154,8 @@ class SampledTokens(SampledSequence):
         numbers = torch.where(laid > 0, self.response, self.padding)
         return torch.cat([numbers.new_full((laid.shape[0], PROMPT_WIDTH), self.prompt), numbers], 1)
 
+    @override
     def read(self, value: Tensor, sizes: Sizes) -> Tensor:
-        """The mask."""
         return SampledSequence.read(self, value, sizes) == self.response
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
+from typing_extensions import override
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.forms import Number
@@ -78,8 +79,8 @@ class LabeledFeatures(PairFeatures):
             tokens[f"{prefix}completion_labels"] = [-100] * len(prompt) + ids
         return tokens
 
+    @override
     def responses(self, value: list[dict[str, Any]]) -> list[list[int]]:
-        """The ids of each response."""
         name = "completion_labels" if self.whole else "completion_ids"
         return [[token for token in row[name] if token >= FIRST] for row in value]
 

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from rl_sentinel.adapters.kit.codecs import OneColumn
 from rl_sentinel.adapters.kit.forms import Padded
@@ -57,8 +58,8 @@ class TokenLogprobs(OneColumn):
         """The number of rows, and the width."""
         return Sizes(rows=value.shape[0], width=value.shape[1])
 
-    def take(self, value: Tensor, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ARG002 - as they are
-        """The log-probs."""
+    @override
+    def take(self, value: Tensor, sizes: Sizes) -> Mapping[str, Tensor]:
         return {self.name: value.detach()}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
@@ -129,20 +130,20 @@ class PairFeatures(Codec):
         names = ("chosen_labels", "rejected_labels") if self.whole else self.names[1:]
         return [[token for token in pair[name] if token >= FIRST] for pair in value for name in names]
 
+    @override
     def sizes(self, value: list[dict[str, Any]]) -> Sizes:
-        """The number of rows."""
         return Sizes(rows=len(self.responses(value)))
 
+    @override
     def take(self, value: list[dict[str, Any]], sizes: Sizes) -> Mapping[str, Tensor]:
-        """The mask."""
         if sizes.width is None:
             return {}
         present = {token for row in self.responses(value) for token in row}
         ids = token_ids(len(self.responses(value)), sizes.width).tolist()
         return {"mask": torch.tensor([[token in present for token in row] for row in ids])}
 
+    @override
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """The mask."""
         return {"mask": batch.mask}
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from rl_sentinel.adapters.kit.forms import Number
 from rl_sentinel.core.codec import Sizes
@@ -14,8 +15,8 @@ from rl_sentinel.core.codec import Sizes
 class Logged(Number):
     """The mean of a list of logged values, one per micro-batch; NaN if the list is empty."""
 
-    def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401, ARG002 - a list of numbers
-        """The mean, as a scalar."""
+    @override
+    def read(self, value: Any, sizes: Sizes) -> Tensor:
         return torch.tensor(sum(value) / len(value) if value else torch.nan)
 
     def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
@@ -238,8 +239,8 @@ class PerToken(Padded):
         """One number per token, ``[B, T]``."""
         return Padded.read(self, value.squeeze(-1) if value.dim() > 2 else value, sizes)
 
+    @override
     def source(self, expression: str, sizes: Sizes) -> str:
-        """Source of ``[B, T]``."""
         return Padded.source(self, f"{expression}.flatten(1)", sizes)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from rl_sentinel.adapters.kit.codecs import Column, ResponseMask
 from rl_sentinel.adapters.kit.containers import Object, Table
@@ -124,17 +125,17 @@ class GroundTruths(Codec):
         """The only column that is read back, ``reward``."""
         return frozenset({"reward"})
 
-    def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - an array of dicts
-        """One dict per row."""
+    @override
+    def put(self, inputs: Inputs) -> Any:
         rows = zip(inputs.batch.reward.tolist(), Text().lay_out(inputs.batch.token, inputs), strict=True)
         return np.array([*({"ground_truth": ground_truth(*row)} for row in rows), None], dtype=object)[:-1]
 
-    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401, ARG002 - an array of dicts
-        """The reward of the correct text."""
+    @override
+    def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:
         return {"reward": torch.tensor([row["ground_truth"]["reward"] for row in value], dtype=torch.float32)}
 
+    @override
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """The outcome, unchanged."""
         return {"reward": batch.reward}
 
 

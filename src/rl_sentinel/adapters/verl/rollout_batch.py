@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
+from typing_extensions import override
 
 from rl_sentinel.adapters.kit.causal_model import prompt_tokens
 from rl_sentinel.adapters.kit.codecs import Column
@@ -27,8 +28,8 @@ class PromptAndResponse(Table):
     """Prompts, padded at the left, and responses, padded at the right, as verl's rollout returns them."""
 
     @property
+    @override
     def shapes(self) -> frozenset[str]:
-        """The lengths of prompts and responses."""
         return frozenset({"length", "prompt_length"})
 
     def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - a batch of tensors

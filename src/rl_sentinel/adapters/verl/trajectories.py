@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from rl_sentinel.adapters.kit.codecs import partition
 from rl_sentinel.adapters.kit.forms import Cast, Padded
@@ -55,16 +56,16 @@ class TrajectoryKeys(Codec):
     """One key per row: prompt, trajectory and index of the output. Only the order of the indices matters."""
 
     @property
+    @override
     def columns(self) -> frozenset[str]:
-        """The columns in a key."""
         return frozenset({"group", "trajectory", "step", "last_step"})
 
+    @override
     def put(self, inputs: Inputs) -> list[str]:
-        """The keys."""
         return batch_keys(inputs.batch)
 
+    @override
     def sizes(self, value: list[str]) -> Sizes:
-        """The number of rows."""
         return Sizes(rows=len(value))
 
     def take(self, value: list[str], sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ARG002 - the keys are enough

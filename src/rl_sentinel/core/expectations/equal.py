@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from rl_sentinel.core.expectations.base import Change, Expectation, Measured, Pair
 from rl_sentinel.core.expectations.measuring import at_positions, because, first_cell, largest, rounding
@@ -84,6 +85,6 @@ class Equal(Expectation):
         near = f"(({observed}).double() - ({expected}).double()).abs() <= {self._allowed():.3g}"
         return f"bool(({near}){at_positions(self.where, self.observed)}.all())"
 
+    @override
     def pairs(self) -> tuple[Pair, ...]:
-        """The two tensors."""
         return (Pair(self.output, self.expected, self.observed),)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from rl_sentinel.core.expectations.base import Expectation, Measured, Pair
 from rl_sentinel.core.expectations.measuring import at_positions, because, first_cell
@@ -41,6 +42,6 @@ class Finite(Expectation):
         """A Python expression: all numbers are finite at every position of ``where``."""
         return f"bool(({observed}).isfinite(){at_positions(self.where, self.observed)}.all())"
 
+    @override
     def pairs(self) -> tuple[Pair, ...]:
-        """Only the observed tensor."""
         return (Pair(self.output, None, self.observed),)

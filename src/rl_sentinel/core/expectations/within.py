@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from rl_sentinel.core.expectations.base import Expectation, Measured, Pair
 from rl_sentinel.core.expectations.measuring import at_positions, because, first_cell, largest, literal, rounding
@@ -30,8 +31,8 @@ class Within(Expectation):
     key: str = field(default="", kw_only=True)
 
     @property
+    @override
     def exact(self) -> bool:
-        """Strict bounds allow no rounding."""
         return self.strict
 
     def measure(self) -> Measured | None:
