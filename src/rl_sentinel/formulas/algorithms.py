@@ -140,7 +140,7 @@ def _by_deviation(numbers: list[float], batch: Batch, settings: Settings) -> Row
 
 
 def _divided(numbers: list[float], measured: list[float], populations: list[list[int]], settings: Settings) -> Rows:
-    """Divide the number of each row by a standard deviation, with every accepted use of an epsilon.
+    """Divide the value of each row by a standard deviation, with every accepted use of an epsilon.
 
     Args:
         numbers: one number per row.

@@ -146,7 +146,7 @@ def deviations(
 
 @validate()
 def places(group: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
-    """Number the groups from 0; return the number of each row's group."""
+    """Number the groups from 0; return the index of each row's group."""
     number: Tensor = torch.unique(group.long(), return_inverse=True)[1]
     return number
 

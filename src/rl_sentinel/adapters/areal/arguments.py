@@ -44,7 +44,7 @@ SPLIT = Object(MICRO_BATCH_SPEC, {"n_mbs": MICRO_BATCHES})
 
 @dataclass(frozen=True, slots=True)
 class TurnIds(FormCodec):
-    """``turn_ids``: the number of the turn that sampled each token, from 0; -1 at tokens that no model sampled.
+    """``turn_ids``: the index of the turn that sampled each token, from 0; -1 at tokens that no model sampled.
 
     Producer: areal/experimental/openai/types.py, to_tensor_dict: a turn's id is one above its parent's largest.
     """

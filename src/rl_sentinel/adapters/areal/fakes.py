@@ -20,7 +20,7 @@ from rl_sentinel.adapters.process_group import one_process_group
 #: Keys of the data that have the model's output at each position; AReaL packs and pads them like any other key.
 LOGPROBS, ENTROPY, VALUES = "model_logprobs", "model_entropy", "model_values"
 
-#: Key of the data with the number of the token that a position predicts, from 1; 0 elsewhere.
+#: Key of the data with the index of the token that a position predicts, from 1; 0 elsewhere.
 LABELS = "model_labels"
 
 
@@ -69,7 +69,7 @@ def fsdp_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's engin
     return object.__new__(type("Engine", (owner,), attributes))
 
 
-#: Key of the data with the number of each position, for engines that copy their inputs, which cuts gradients.
+#: Key of the data with the index of each position, for engines that copy their inputs, which cuts gradients.
 PLACES = "output_places"
 
 
@@ -98,7 +98,7 @@ class RecordedLoss:
 
 
 class PlacedModel:
-    """A fake model: it looks up outputs for :func:`read_outputs`, or values, by the number of the position."""
+    """A fake model: it looks up outputs for :func:`read_outputs`, or values, by the index of the position."""
 
     def __init__(self) -> None:
         """Start without outputs; an update sets them."""

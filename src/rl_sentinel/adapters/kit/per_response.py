@@ -46,12 +46,12 @@ class PerResponse(OneColumn):
         return Sizes(rows=torch.as_tensor(value).numel())
 
     def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401 - a tensor or a list
-        """The number of the row, repeated at each token."""
+        """The index of the row, repeated at each token."""
         row = torch.as_tensor(value).reshape(-1, 1)
         return {} if sizes.width is None else {self.name: row.expand(-1, sizes.width).clone()}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """The number of the row, repeated at each token, as :meth:`take` reads it."""
+        """The index of the row, repeated at each token, as :meth:`take` reads it."""
         row = first_trained_value(getattr(batch, self.name), batch)
         return {self.name: row.unsqueeze(1).expand(batch.mask.shape).clone()}
 

@@ -124,7 +124,7 @@ class Rollouts:
         ]
 
     def output(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
-        """The generator's output for these rows; every column except mask and reward has the number of its row."""
+        """The generator's output for these rows; every column except mask and reward has the index of its row."""
         output = {
             "prompt_token_ids": [[row["number"]] for row in rows],
             "response_ids": [[row["number"]] * len(row["mask"]) for row in rows],

@@ -36,7 +36,7 @@ from rl_sentinel.core.claims import claims
 
 COLLATOR = "skyrl.train.dataset.collators.DefaultCollator"
 
-#: The id of every response token; a prompt is one token, whose id is the number of its row, from 1.
+#: The id of every response token; a prompt is one token, whose id is the index of its row, from 1.
 _TOKEN = 10_000
 
 _CLAIMS = claims(

@@ -52,7 +52,7 @@ class Batch(dict[str, Any]):
     """A batch of one row."""
 
     def __init__(self, number: int) -> None:
-        """Store the number of the row."""
+        """Store the index of the row."""
         super().__init__(sequences=torch.ones(1, 1), attention_mask=torch.ones(1, 1))
         self.number, self.metadata = number, dict[str, Any]()
 

@@ -44,7 +44,7 @@ def rows_of_samples(dataset: Callable[..., Any], prompts: list[int], options: Se
     """How often each row of a file becomes a sample, and how many of its columns come from another row.
 
     For a row that must not become a sample, 1 is added to the count, so that 1 is correct for every row. ``prompts``
-    has the number of tokens of each prompt. The label and the metadata of a row contain the number of the row.
+    has the number of tokens of each prompt. The label and the metadata of a row contain the index of the row.
     """
     rows = [_row(number, length) for number, length in enumerate(prompts)]
     with tempfile.TemporaryDirectory() as folder:

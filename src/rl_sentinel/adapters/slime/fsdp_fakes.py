@@ -193,7 +193,7 @@ class _Group:
         self.get_world_size = lambda *_group: size
 
     def get_rank(self, *_group: object) -> int:
-        """The number of the rank."""
+        """The current rank."""
         return rank_number()
 
     def barrier(self, **_options: object) -> None:

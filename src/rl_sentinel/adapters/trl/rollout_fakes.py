@@ -30,7 +30,7 @@ BY_NAME = 0
 class Rollout:
     """The known values of one rollout: completions, rewards and log-probs.
 
-    With ``by_prompt``, each prompt encodes the number of its row, so that the trainer may reorder rows. ``last_rows``
+    With ``by_prompt``, each prompt encodes the index of its row, so that the trainer may reorder rows. ``last_rows``
     are the row numbers of the last forward pass.
     """
 

@@ -27,12 +27,12 @@ class AdapterEngine(Engine):
     """A fake engine that has loaded an adapter and records which adapter each request asks for."""
 
     def __init__(self, script: ScriptedResponse, adapter: object) -> None:
-        """Start without a request; ``adapter`` is the number of the adapter."""
+        """Start without a request; ``adapter`` is the id of the adapter."""
         super().__init__(script, 1)
         self.adapter, self.asked = adapter, list[object]()
 
     async def list_loras(self) -> list[Any]:
-        """The number of the adapter."""
+        """The id of the adapter."""
         return [self.adapter]
 
     def generate(self, prompt: Mapping[str, Any], sampling_params: Options, **about: object) -> AsyncIterator[Any]:

@@ -55,7 +55,7 @@ class PromptDataset:
         return self.rows
 
     def __getitem__(self, row: int) -> int:
-        """The number of a prompt."""
+        """The index of a prompt."""
         return row
 
 

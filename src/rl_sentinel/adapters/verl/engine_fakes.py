@@ -148,7 +148,7 @@ class SequenceRanks:
 
     @staticmethod
     def get_rank(group: object = None) -> int:  # noqa: ARG004 - there is one group
-        """The number of this rank."""
+        """The current rank."""
         return rank_number()
 
     @staticmethod

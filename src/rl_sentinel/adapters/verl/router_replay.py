@@ -52,12 +52,12 @@ class RouterFake(torch.nn.Module):
     router_replay: Any
 
     def __init__(self, config: Any) -> None:  # noqa: ANN401 - Megatron's configuration
-        """Store the configuration; the number of the layer is set later."""
+        """Store the configuration; the index of the layer is set later."""
         super().__init__()
         self.config, self.layer_number = config, 0
 
     def set_layer_number(self, number: int) -> None:
-        """Set the number of the layer, from 1."""
+        """Set the index of the layer, from 1."""
         self.layer_number = number
 
     def routing(self, *_logits: object) -> None:

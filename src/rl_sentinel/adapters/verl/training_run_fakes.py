@@ -137,7 +137,7 @@ class Workers(Silence):
 
 
 def _prompt_numbers(batch: Any) -> list[int]:  # noqa: ANN401 - a DataProto
-    """The number of each row's prompt, from the text, or from the tokens in releases that tokenize in the data set."""
+    """The index of each row's prompt, from the text, or from the tokens in releases that tokenize in the data set."""
     if "raw_prompt" in batch.non_tensor_batch:
         return [int(text[0]["content"]) for text in batch.non_tensor_batch["raw_prompt"]]
     return [int(row[-1]) for row in batch.batch["input_ids"]]

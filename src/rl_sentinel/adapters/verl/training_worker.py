@@ -171,7 +171,7 @@ class SimulatedRank:
         return rank_count()
 
     def get_data_parallel_rank(self) -> int:
-        """The number of this rank."""
+        """The current rank."""
         return rank_number()
 
     def is_mp_src_rank_with_outputs(self) -> bool:

@@ -69,7 +69,7 @@ class Attention(nn.Module):
     """Causal attention with rotary position embeddings."""
 
     def __init__(self, shape: Shape, number: int) -> None:
-        """Build four square projections without bias; ``number`` is the number of the layer, counted from 0."""
+        """Build four square projections without bias; ``number`` is the index of the layer, counted from 0."""
         super().__init__()
         self.heads, self.number = shape.heads, number
         self.q_proj, self.k_proj, self.v_proj, self.o_proj = (

@@ -51,7 +51,7 @@ def prefill(policy: Policy, prompts: Sequence[tuple[int, ...]], *, width: int, o
 def prefill_distinct(
     policy: Policy, prompts: Sequence[tuple[int, ...]], *, width: int, of: Readout = logits
 ) -> tuple[Prefilled, Int[Tensor, " B"]]:
-    """Like :func:`prefill`, with a row per distinct prompt, and for each prompt the number of its row."""
+    """Like :func:`prefill`, with a row per distinct prompt, and for each prompt the index of its row."""
     place = {prompt: n for n, prompt in enumerate(dict.fromkeys(prompts))}
     longest, shortest = max(len(p) for p in place), min(len(p) for p in place)
     token = torch.tensor([[policy.padding] * (longest - len(p)) + list(p) for p in place], device=CPU)

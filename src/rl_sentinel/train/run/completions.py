@@ -20,7 +20,7 @@ def completion_lines(
         step: the step, counted from 1.
 
     Returns:
-        ``step``; ``group``, the number of the prompt; ``prompt``; ``completion``, all text after it, including a tool's
+        ``step``; ``group``, the index of the prompt; ``prompt``; ``completion``, all text after it, including a tool's
         texts; ``rewards`` by name; ``reward``; ``advantage``, a mean over the trained tokens, None if no token
         trains; ``correct``, ``ended``, and ``failure`` if there is no reward.
     """
