@@ -54,9 +54,7 @@ def test_what_does_not_say_whether_it_is_of_rows() -> None:
     assert loss_ready(Rollout(mask=wide == 0, **rows, **known), by=by).kept.all()
     mask, flat = Segments(torch.ones(2).bool(), torch.tensor([2, 0])), torch.zeros(2)
     by = Choices(estimator=CENTERED, rejections=(lambda *_, mask: mask.mask,))
-    with pytest.raises(
-        InputError, match=r"^annotation of the result of test_path_packed\..* has no axes, expected Float"
-    ):
+    with pytest.raises(InputError, match=r"^return annotation of test_path_packed\..* has no axes, expected Float"):
         loss_ready(Rollout(mask=mask, old_logprob=flat, rollout_logprob=flat, **rows), by=by)
 
 
@@ -76,5 +74,7 @@ def test_axes_of_another_name(told: object) -> None:
         old_logprob=flat,
         rollout_logprob=flat,
     )
-    with pytest.raises(InputError, match=r"result of test_path_packed._keeping has (axes rows|no axes), expected"):
+    with pytest.raises(
+        InputError, match=r"^return annotation of test_path_packed\._keeping has (axes rows|no axes), expected"
+    ):
         loss_ready(rollout, by=Choices(estimator=CENTERED, rejections=(_keeping,)))
