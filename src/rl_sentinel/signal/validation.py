@@ -228,7 +228,7 @@ class _Shapes:
             self._same(name, axes[0], shape[:free])
             shape, axes = shape[free:], axes[1:]
         if len(axes) != len(shape):
-            expected = f"{len(axes)} axes [{', '.join(axes)}]"
+            expected = f"{len(axes)} {'axis' if len(axes) == 1 else 'axes'} [{', '.join(axes)}]"
             raise InputError(f"{name} has shape {list(shape)}, expected {expected}: no tensor is broadcast")
         self._same(name, " ".join(axes), shape)
         for axis, size in zip(axes, shape, strict=True):

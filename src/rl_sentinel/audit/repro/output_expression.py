@@ -42,7 +42,7 @@ def _common(sources: list[str]) -> str:
     words: list[str] = re.findall(r"[A-Za-z_][\w.]*(?:\['[^']*'\]|\[\d+\])*", sources[0])
     shared = [word for word in words if all(word in source for source in sources) and not word.startswith("torch")]
     if not shared:
-        raise Unwritable("the runs read an output by different expressions")
+        raise Unwritable("the recorded calls return an output in forms that one expression cannot read")
     return max(shared, key=len)
 
 

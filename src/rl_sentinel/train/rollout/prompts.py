@@ -71,7 +71,7 @@ def require_length(tokenizer: Tokenizer, prompt: int, tokens: int, *, what: str,
     """
     if tokenizer.positions is not None and prompt + tokens > tokenizer.positions:
         fits = prompt < tokenizer.positions
-        fix = "lower it, shorten the prompt" if fits else "shorten or remove the prompt"
+        fix = f"reduce {what}, shorten the prompt" if fits else "shorten or remove the prompt"
         raise SentinelError(
             f"{what} is {tokens} after a prompt of {prompt} tokens{source}, expected at most {tokenizer.positions} in "
             f"total: {fix}, or raise policy.positions (with policy.load the model's own limit applies)"

@@ -102,7 +102,8 @@ def test_prompt_that_is_too_long_stops_the_run_before_its_first_step(tmp_path: P
 
 def test_messages_need_a_chat_template(tmp_path: Path) -> None:
     place = write_rows(tmp_path / "data.jsonl", [{"prompt": [{"role": "user", "content": "a"}], "answer": "a"}])
-    with pytest.raises(SentinelError, match="chat is missing, expected one where a prompt is a list of messages"):
+    words = r"chat is missing, expected a chat template for prompts that are lists of messages: add \[chat\]"
+    with pytest.raises(SentinelError, match=words):
         select_components(recipe(environment={"name": "jsonl", "file": place, "reward": LETTERS}))
 
 
