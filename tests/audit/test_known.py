@@ -40,7 +40,8 @@ def test_written_file_reads_back(tmp_path: Path) -> None:
         (
             "[[finding]]\nsignature = 'a:*'\n",
             (
-                "[finding.0.signature]: 'a:*' contains *, expected the whole signature of one finding: * is not a wildcard "
+                "[finding.0.signature]: 'a:*' contains *, expected the whole signature of one finding: * is not "
+                "a wildcard "
                 "here"
             ),
         ),

@@ -19,7 +19,11 @@ _SEEDS = 2**62
 
 
 def validate_stage(stage: object, level: object) -> None:
-    """Require a known stage and level."""
+    """Require a known stage and level.
+
+    Raises:
+        InputError: if the stage or the level is unknown.
+    """
     if not isinstance(stage, str) or stage not in STAGES:
         raise InputError(
             f"stage is {shortened(stage)}, expected one of {', '.join(STAGES)}: what your function computes"
@@ -29,7 +33,11 @@ def validate_stage(stage: object, level: object) -> None:
 
 
 def validate_search(seed: object, budget: object) -> None:
-    """Require a seed and a number of random cases that are in range."""
+    """Require a seed and a number of random cases that are in range.
+
+    Raises:
+        InputError: if one of them is not a whole number, or out of range.
+    """
     if not isinstance(budget, int) or isinstance(budget, bool) or not 2 <= budget <= MOST_CASES:
         raise InputError(
             f"budget is {shortened(budget)}, expected a whole number from 2 to {MOST_CASES}: random cases per law"
@@ -39,7 +47,11 @@ def validate_search(seed: object, budget: object) -> None:
 
 
 def law_codes(name: str, laws: object) -> tuple[str, ...]:
-    """Convert a list of law codes or law names to codes; ``name`` is the option that the error names."""
+    """Convert a list of law codes or law names to codes; ``name`` is the option that the error names.
+
+    Raises:
+        InputError: if it is not a list of known codes or names.
+    """
     if not isinstance(laws, Sequence) or isinstance(laws, str) or not all(isinstance(x, str) for x in laws):
         raise InputError(f'{name} is {shortened(laws)}, expected a list of codes, as in {name}=["MSK001"]')
     try:
@@ -49,7 +61,11 @@ def law_codes(name: str, laws: object) -> tuple[str, ...]:
 
 
 def chosen_laws(laws: object) -> tuple[str, ...]:
-    """The codes of the laws to check; None gives an empty tuple, which means all laws."""
+    """The codes of the laws to check; None gives an empty tuple, which means all laws.
+
+    Raises:
+        InputError: if the list is empty, or as for :func:`law_codes`.
+    """
     if laws is None:
         return ()
     chosen = law_codes("laws", laws)
@@ -59,7 +75,11 @@ def chosen_laws(laws: object) -> tuple[str, ...]:
 
 
 def parsed_claims(stage: str, algorithm: object, claims: object) -> Claims:
-    """The claims that the user states and the claims that the algorithm implies."""
+    """The claims that the user states and the claims that the algorithm implies.
+
+    Raises:
+        InputError: if the algorithm, a claim or its value is unknown.
+    """
     algorithm = "" if algorithm is None else algorithm
     if not isinstance(algorithm, str):
         raise InputError(f'algorithm is {shortened(algorithm)}, expected a name, as in algorithm="grpo"')
@@ -76,7 +96,11 @@ def bindings(bind: object) -> dict[str, object]:
 
 
 def parsed_numbers(numbers: object) -> dict[str, float]:
-    """The numbers by their names in formulas; an unknown name or a value that is not finite is an error."""
+    """The numbers by their names in formulas; an unknown name or a value that is not finite is an error.
+
+    Raises:
+        InputError: if a name is unknown, or a value is not finite.
+    """
     table = _table("numbers", numbers, 'numbers={"clip_low": 0.2}')
     parsed: dict[str, float] = {}
     for name, value in table.items():

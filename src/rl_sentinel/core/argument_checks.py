@@ -21,6 +21,9 @@ def refuse_where(wrong: Tensor, describe: Callable[[list[int]], str]) -> None:
 
     ``describe`` receives this position, as one index per axis, and returns the message.
 
+    Raises:
+        InputError: with the message of ``describe``.
+
     Example:
         >>> import torch
         >>> from rl_sentinel.core.argument_checks import refuse_where

@@ -254,6 +254,9 @@ def require_order(**bounds: float) -> None:
     Args:
         bounds: the lower one, then the upper one, by parameter name.
 
+    Raises:
+        InputError: if a bound is NaN, or the lower bound is above the upper bound.
+
     Example:
         >>> from rl_sentinel.signal.requirements import require_order
         >>> require_order(low=1.0, high=0.5)

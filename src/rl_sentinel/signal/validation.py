@@ -221,7 +221,11 @@ class _Shapes:
         self.sizes: dict[str, tuple[str, int]] = {"B": ("mask", len(mask.length))} if isinstance(mask, Segments) else {}
 
     def check(self, name: str, shape: torch.Size, options: tuple[tuple[str, ...], ...]) -> None:
-        """Raise for a column whose axes differ from its annotation, or whose sizes differ from other columns."""
+        """Raise for a column whose axes differ from its annotation, or whose sizes differ from other columns.
+
+        Raises:
+            InputError: with the name of the column, its shape and the expected shape.
+        """
         axes = self._axes(options, len(shape))
         if axes[0].startswith("*") and len(shape) >= len(axes) - 1:  # any axes, then named ones
             free = len(shape) - len(axes) + 1

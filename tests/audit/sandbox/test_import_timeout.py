@@ -31,7 +31,8 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             "import time\ntime.sleep(60)",
             3.0,
             (
-                "import of endless_a was stopped because no other import started within 3 s with almost no processor time: "
+                "import of endless_a was stopped because no other import started within 3 s with almost no "
+                "processor time: "
                 "keep long or blocking work out of a module's top level"
             ),
         ),

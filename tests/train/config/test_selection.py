@@ -43,7 +43,8 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         (
             {"estimator": GDPO, "environment": {"name": "tools"}},
             (
-                "environment tools has no reward parts, expected at least one with estimator gdpo: choose an environment "
+                "environment tools has no reward parts, expected at least one with estimator gdpo: choose an "
+                "environment "
                 "with Environment.parts, or another estimator"
             ),
         ),
@@ -74,7 +75,8 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         (
             {"estimator": TURNS},
             (
-                "critic is missing, expected a critic with estimator turn_level_gae, which reads values: add [critic] with "
+                "critic is missing, expected a critic with estimator turn_level_gae, which reads values: add "
+                "[critic] with "
                 "its rate"
             ),
         ),
@@ -112,7 +114,8 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         (
             {"loss": {**PPO, "clip_low": 1.5}},
             (
-                "loss.clip_low is 1.5, expected at most 1 with loss ppo: a larger value has the same effect as 1, because "
+                "loss.clip_low is 1.5, expected at most 1 with loss ppo: a larger value has the same effect as "
+                "1, because "
                 "no ratio and no probability is below 0"
             ),
         ),
@@ -165,7 +168,8 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         (
             {"warm": {"steps": 1}, "environment": {"name": "training:TwoTurns"}},
             (
-                "environment training:TwoTurns has no method warm(), expected this method with [warm]: add the method, or "
+                "environment training:TwoTurns has no method warm(), expected this method with [warm]: add the "
+                "method, or "
                 "remove [warm]"
             ),
         ),

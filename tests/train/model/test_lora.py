@@ -130,7 +130,8 @@ def test_modules_that_train_whole() -> None:
         (
             {"whole": ("head",)},
             (
-                "^policy.lora.whole has head, expected modules with a weight, outside of policy.lora.targets: name other "
+                "^policy.lora.whole has head, expected modules with a weight, outside of policy.lora.targets: "
+                "name other "
                 "modules, such as lm_head, or embed_tokens if lm_head shares its weight$"
             ),
         ),

@@ -52,7 +52,11 @@ class Observed:
         return Case(self.batch(), setting=setting, override=self.knobs, layout=self.layout)
 
     def batch(self) -> Batch:
-        """The batch of the case."""
+        """The batch of the case.
+
+        Raises:
+            ValueError: if no argument determines the number of rows and the width.
+        """
         sizes = self.sizes
         if sizes.rows is None or sizes.width is None:
             raise ValueError(

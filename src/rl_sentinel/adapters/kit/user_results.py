@@ -54,7 +54,11 @@ class NamedOutput(Form):
         return frozenset({"mask"}) if self.per_token else frozenset()
 
     def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401 - any result
-        """The output as ``[B, T]`` or as a scalar."""
+        """The output as ``[B, T]`` or as a scalar.
+
+        Raises:
+            CallFailed: if the result has no such output, or the output is not a real tensor of the right shape.
+        """
         output = self._select(list(value) if self._is_list(value, sizes) else value)
         tables = [_fields_of(row) or row for row in output] if isinstance(output, list) else []
         if tables and all(isinstance(row, Mapping) for row in tables):
@@ -199,7 +203,11 @@ class NamedOutput(Form):
         return named[0]
 
     def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002 - shapes are visible
-        """Source that selects the output; one number per row becomes a column."""
+        """Source that selects the output; one number per row becomes a column.
+
+        Raises:
+            NotImplementedError: for a packed or grouped layout.
+        """
         if self.packed or self.grouped:
             raise NotImplementedError("a script cannot read a result in a packed or grouped layout")
         selected = f"(lambda r: {self._source()})({expression}){'.transpose(0, 1)' if self.time_first else ''}"

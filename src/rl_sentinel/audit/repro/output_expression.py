@@ -12,7 +12,11 @@ from rl_sentinel.core.call import Use
 
 
 def output_expression(output: Output, use: Use, run: Run) -> str:
-    """The expression of an output; for a repeated step, its parts are joined as the boundary declares."""
+    """The expression of an output; for a repeated step, its parts are joined as the boundary declares.
+
+    Raises:
+        Unwritable: if the output of a repeated step is an argument.
+    """
     form = output.form or (PerRow() if output.axes == "B" else Number())
     if output.join is None:
         return form.source(variable(use), run.sizes)
