@@ -314,17 +314,17 @@ def test_what_is_no_function(own: Own) -> None:
         (
             "def one(rewards, /): return rewards",
             "one",
-            "one takes rewards by position only, expected parameters by name: remove",
+            "one takes rewards by position only, expected parameters by name: remove the / after rewards",
         ),
         (
             "def one(*args): return args[0]",
             "one",
-            "one takes *args, expected parameters by name: name them, or decorate",
+            "one takes *args, expected parameters by name: name the parameters, or decorate",
         ),
         (
             "def one(*a, **k): return a[0]",
             "one",
-            "one takes *a, **k, expected parameters by name: name them, or decorate",
+            "one takes *a, **k, expected parameters by name: name the parameters, or decorate",
         ),
     ],
 )
