@@ -292,7 +292,7 @@ def of_tokens(logps: Tensor, old_logps: Tensor, advantages: Tensor) -> Tensor:
 def test_a_loss_per_token_says_what_is_expected() -> None:
     result = rl_sentinel.check(of_tokens, stage="policy-loss", algorithm="ppo", budget=2)
     assert not result.ok
-    assert "has the shape [2, 2], expected one number" in " ".join(str(result).split())
+    assert "has shape [2, 2], expected one number: check a wrapper" in " ".join(str(result).split())
 
 
 @dataclass

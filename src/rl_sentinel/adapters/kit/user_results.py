@@ -96,8 +96,8 @@ class NamedOutput(Form):
         """A scalar, also from a tensor with one element."""
         if output.numel() != 1:
             raise CallFailed(
-                f"{self.name} of the result has shape {list(output.shape)}, expected one number: pass `check` a "
-                "function that calls yours and reduces the result, for example to the mean over trained tokens"
+                f"{self.name} of the result has shape {list(output.shape)}, expected one number: check a wrapper "
+                "that reduces the result of your function, for example to the mean over trained tokens"
             )
         return output.reshape(())
 
@@ -105,8 +105,8 @@ class NamedOutput(Form):
         """The number of each response, repeated at its trained tokens."""
         if self.of_tokens:
             raise CallFailed(
-                f"{self.name} of the result is one number per response, expected one number per token: pass the "
-                f"function that returns {self.name} before the sum over tokens"
+                f"{self.name} of the result is one number per response, expected one number per token: check "
+                f"the function that returns {self.name} before the sum over tokens"
             )
         return torch.where(mask, output.unsqueeze(1), 0.0)
 
