@@ -52,7 +52,7 @@ def test_rewards_get_the_row_and_the_response(letters: str) -> None:
 def test_each_row_has_an_answer(tmp_path: Path) -> None:
     place = write_rows(tmp_path / "data.jsonl", [{"prompt": "a", "answer": "b"}, {"prompt": "b"}])
     with pytest.raises(
-        SentinelError, match=r"environment.answer 'answer' is missing in .*data.jsonl row 2, expected it"
+        SentinelError, match=r"environment.answer 'answer' is missing in .*data.jsonl row 2, expected an a"
     ):
         Environment(place, LETTERS)
 
