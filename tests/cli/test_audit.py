@@ -162,7 +162,7 @@ def test_no_network_and_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     )
     line = error_line(capsys, "audit", f"verl@{checkout(tmp_path / 'tree')}")
     assert line.startswith("packages that verl imports (PyYAML==")
-    assert line.endswith("): connect once to a package index that has them")
+    assert line.endswith("): connect once to a package index that has these packages")
     assert list((tmp_path / "cache").rglob("*.py")) == []
 
 
