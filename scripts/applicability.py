@@ -55,15 +55,15 @@ def read(text: str) -> tuple[dict[tuple[str, str], int], dict[tuple[str, str], s
 
 #: How reasons begin that a claim, an output or a setting would remove.
 MISSING = (
-    "it claims no",
-    "it does not claim",
-    "its claimed scope",
-    "it exposes no",
-    "it does not expose",
-    "it logs no",
-    "it declares no",
+    "the boundary claims no",
+    "the boundary does not claim",
+    "the boundary's claimed scope",
+    "the boundary exposes no",
+    "the boundary does not expose",
+    "the boundary logs no",
+    "the boundary declares no",
     "no output is",
-    "it has no advantage per token",
+    "the boundary has no advantage per token",
 )
 
 

@@ -68,7 +68,7 @@ def test_wrong_claim_names_the_nearest(text: str, words: str) -> None:
 
 def test_claim_with_two_values_is_refused() -> None:
     assert list(claim_texts(parse_claims(["scope=group", "scope=group"], "advantage"))) == ["scope"]
-    with pytest.raises(SentinelError, match=r"^--claim scope is 'group' and 'batch', expected one value$"):
+    with pytest.raises(SentinelError, match=r"^--claim scope is 'group' and 'batch', expected one value: drop one"):
         parse_claims(["scope=group", "scope=batch"], "advantage")
 
 

@@ -143,7 +143,7 @@ def test_dict_that_names_no_output(own: Own) -> None:
 def test_failure_names_what_was_passed(own: Own) -> None:
     target = own("def one(rewards, mask, uid): return rewards.reshape(7)", "advantage")
     passed = r"passed rewards=reward\[2\], mask=mask\[2, 3\], uid=group as numpy\[2\]$"
-    with pytest.raises(CallFailed, match=rf"^it raised RuntimeError: .* at \w+.py:\d+; {passed}"):
+    with pytest.raises(CallFailed, match=rf"^the function raised RuntimeError: .* at \w+.py:\d+; {passed}"):
         _call(target)
 
 
@@ -314,17 +314,17 @@ def test_what_is_no_function(own: Own) -> None:
         (
             "def one(rewards, /): return rewards",
             "one",
-            "one takes rewards by position only, expected parameters by name: remove",
+            "one takes rewards by position only, expected parameters by name: remove the / after rewards",
         ),
         (
             "def one(*args): return args[0]",
             "one",
-            "one takes *args, expected parameters by name: name them, or decorate",
+            "one takes *args, expected parameters by name: name the parameters, or decorate",
         ),
         (
             "def one(*a, **k): return a[0]",
             "one",
-            "one takes *a, **k, expected parameters by name: name them, or decorate",
+            "one takes *a, **k, expected parameters by name: name the parameters, or decorate",
         ),
     ],
 )
@@ -341,5 +341,5 @@ def test_what_cannot_be_called_by_names_is_told_at_once(
 
 def test_error_of_several_lines_is_one(own: Own) -> None:
     target = own("def one(rewards, mask): raise TypeError('a\\n  b\\nc')", "advantage")
-    with pytest.raises(CallFailed, match=r"^it raised TypeError: a b c at \w+.py:\d+; passed rewards="):
+    with pytest.raises(CallFailed, match=r"^the function raised TypeError: a b c at \w+.py:\d+; passed rewards="):
         _call(target, batch_of(torch.ones(1, 2, dtype=torch.bool)))

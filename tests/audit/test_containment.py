@@ -59,7 +59,8 @@ def test_endless_import_is_told_by_name(tmp_path: Path, monkeypatch: pytest.Monk
     assert verdict["outcome"] == "errored"
     assert verdict["reason"] == (
         "verl.trainer.ppo.core_algos cannot be imported (TimeoutError: "
-        "the body of verl.trainer.ppo.core_algos ran for more than 20 s of processor time)"
+        "import of verl.trainer.ppo.core_algos was stopped because no other import started within 20 s of processor "
+        "time: keep long or blocking work out of a module's top level)"
     )
 
 

@@ -51,15 +51,15 @@ def scaled(rewards: Tensor, scale: float) -> Tensor:
         (
             partial(cast("Any", scaled), factor=3),
             (
-                "function is a partial of scaled with the arguments factor=3, which scaled does not take, expected "
-                "arguments among its parameters (rewards, scale): remove or rename the others"
+                "function is a partial of scaled with factor=3, and scaled does not take all of them, expected "
+                "arguments for its parameters (rewards, scale): remove or rename those that do not fit"
             ),
         ),
         (
             partial(cast("Any", scaled), 1, 2, 3),
             (
-                "function is a partial of scaled with the arguments 1, 2, 3, which scaled does not take, expected "
-                "arguments among its parameters (rewards, scale): remove or rename the others"
+                "function is a partial of scaled with 1, 2, 3, and scaled does not take all of them, expected "
+                "arguments for its parameters (rewards, scale): remove or rename those that do not fit"
             ),
         ),
     ],

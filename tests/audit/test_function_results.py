@@ -66,7 +66,7 @@ def without_epsilon(rewards: list[float], group: list[int]) -> list[float]:
 def test_a_division_by_zero_for_equal_rewards_is_noted() -> None:
     result = rl_sentinel.check(without_epsilon, stage="advantage", algorithm="grpo", laws=["DEG002", "REF001"])
     assert result.notes == [
-        "it raised ZeroDivisionError: float division by zero on every batch of DEG002, which was not checked"
+        "the function raised ZeroDivisionError: float division by zero on every batch of DEG002, which was not checked"
     ]
 
 

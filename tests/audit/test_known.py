@@ -29,15 +29,23 @@ def test_written_file_reads_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[[finding]]\nreason = 'x'\n", "[finding.0.signature]: Field required, expected only signature, "),
-        ("[[finding]]\nsignature = 1\n", "[finding.0.signature]: Input should be a valid string, expected only "),
-        ("[[finding]]\nsignature = 'a'\nlevel = 'bad'\n", "[finding.0.level]: Input should be "),
+        ("[[finding]]\nreason = 'x'\n", "[finding.0.signature] is missing, expected a value in each [[finding]]"),
+        ("[[finding]]\nsignature = 1\n", "[finding.0.signature] is 1, expected a valid string"),
+        (
+            "[[finding]]\nsignature = 'a'\nlevel = 'bad'\n",
+            "[finding.0.level] is 'bad', expected '', 'fault', 'contested' or 'hazard'",
+        ),
+        ("[[finding]]\nsignature = 'a'\nlinks = ''\n", "[finding.0.links] is unknown, the nearest is 'link'"),
         ("[[finding]]\nsignature = 'a'\nreleases = '=>1'\n", " is malformed (Invalid specifier: '=>1'"),
         (
             "[[finding]]\nsignature = 'a:*'\n",
-            "[finding.0.signature]: Value error, * is not a wildcard here, expected the ",
+            (
+                "[finding.0.signature]: 'a:*' contains *, expected the whole signature of one finding: * is not "
+                "a wildcard "
+                "here"
+            ),
         ),
-        ("findings = 1\n", "[findings]: Extra inputs are not permitted"),
+        ("findings = 1\n", "[findings] is unknown, the nearest is 'finding'"),
         ("not toml", " is malformed ("),
     ],
 )

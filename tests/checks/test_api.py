@@ -127,7 +127,7 @@ def test_a_function_that_fails_is_not_sound() -> None:
 
     with pytest.raises(
         AssertionError,
-        match=r"could not be checked: it raised RuntimeError: no such thing at test_api.py:\d+; passed rewards=",
+        match=r"could not be checked: the function raised RuntimeError: no such thing at test_api.py:\d+; passed rew",
     ):
         rl_sentinel.assert_sound(failing, stage="advantage", laws=["SHF001", "MSK003"])
 
@@ -229,9 +229,12 @@ def test_a_broadcast_is_told_with_its_binding() -> None:
     [
         ({"stage": "advantages"}, "stage is 'advantages', expected one of advantage, policy-loss"),
         ({"stage": "advantage", "level": "bad"}, "level is 'bad', expected one of fault, contested, hazard"),
-        ({"stage": "advantage", "budget": 1}, "budget is 1, expected 2 to 100000"),
-        ({"stage": "advantage", "budget": 10**9}, "budget is 1000000000, expected 2 to 100000"),
-        ({"stage": "advantage", "budget": "9"}, "budget is '9', expected 2 to 100000"),
+        (
+            {"stage": "advantage", "budget": 1},
+            "budget is 1, expected a whole number from 2 to 100000: random cases per law",
+        ),
+        ({"stage": "advantage", "budget": 10**9}, "budget is 1000000000, expected a whole number from 2 to 100000"),
+        ({"stage": "advantage", "budget": "9"}, "budget is '9', expected a whole number from 2 to 100000"),
         ({"stage": "advantage", "seed": "x"}, "seed is 'x', expected a whole number from 0"),
         ({"stage": "advantage", "laws": "MSK001"}, "laws is 'MSK001', expected a list of codes"),
         ({"stage": "advantage", "laws": []}, r'laws is \[\], expected at least one code, as in laws=\["MSK001"\]'),
@@ -312,4 +315,4 @@ def test_the_message_of_a_fault_begins_with_it() -> None:
         rl_sentinel.assert_sound(advantages, stage="advantage", algorithm="grpo")
     first, *_, last = str(raised.value).splitlines()
     assert first.startswith("fault GRP001")
-    assert last.startswith("note: it computes grpo with the standard deviation of the whole batch")
+    assert last.startswith("note: the function computes grpo with the standard deviation of the whole batch")

@@ -96,9 +96,9 @@ def test_a_fault_of_a_dict_in_an_object_is_found() -> None:
         (
             of_dicts_in_an_object,
             {"data.batch.x": "logprob"},
-            r"bind names data\.batch\.x, expected what .* batch\.logp",
+            r"bind names data\.batch\.x, expected keys that .* batch\.logp",
         ),
-        (of_keys, {"batch.others": "logprob"}, r"bind names batch\.others, expected what of_keys reads: "),
+        (of_keys, {"batch.others": "logprob"}, r"bind names batch\.others, expected keys that of_keys reads: "),
         (of_tensors, {"logprobs.x": "logprob"}, r"bind names logprobs\.x, but of_tensors does not read a dict"),
     ],
 )

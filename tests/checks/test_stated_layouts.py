@@ -126,7 +126,7 @@ def test_a_group_size_that_accepts_other_numbers_of_rows() -> None:
     assert any("every prompt has 4 adjacent responses" in note for note in result.notes)
     assert rl_sentinel.check(by_fours, numbers={"group_size": 4}, **_ADVANTAGE).ok
     assert rl_sentinel.check(by_the_first_of_four, **_ADVANTAGE).faults
-    with pytest.raises(InputError, match=r"group_size is 2\.5, expected a whole number from 2 to 16"):
+    with pytest.raises(InputError, match=r"group_size is 2\.5, expected a whole number from 2 to 16: responses"):
         rl_sentinel.check(by_fours, numbers={"group_size": 2.5}, **_ADVANTAGE)
 
 

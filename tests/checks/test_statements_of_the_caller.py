@@ -135,7 +135,7 @@ def of_returns(returns: Tensor) -> Tensor:
 
 def test_an_advantage_without_a_reward_is_asked_for() -> None:
     options: dict[str, Any] = {"stage": "advantage", "algorithm": "grpo", "budget": 2}
-    with pytest.raises(rl_sentinel.InputError, match=r'it reads no reward.*bind={"values": "reward"}'):
+    with pytest.raises(rl_sentinel.InputError, match=r'the function reads no reward, .*bind={"values": "reward"}'):
         rl_sentinel.check(of_values, **options)
     assert rl_sentinel.check(of_values, bind={"values": "reward[K]"}, **options).ok
 
@@ -267,7 +267,10 @@ def fails_on_dead_rows(rewards: Tensor, mask: Tensor) -> Tensor:
 def test_a_function_that_fails_on_a_row_without_a_trained_token_is_checked_without_one() -> None:
     result = rl_sentinel.check(fails_on_dead_rows, stage="reward", budget=2)
     assert result.ok
-    assert any("it raised IndexError" in n and "on a row without a trained token; such rows" in n for n in result.notes)
+    assert any(
+        "the function raised IndexError" in n and "on a row without a trained token; such rows" in n
+        for n in result.notes
+    )
 
 
 def of_three(rewards: Tensor) -> Tensor:
@@ -289,7 +292,7 @@ def of_tokens(logps: Tensor, old_logps: Tensor, advantages: Tensor) -> Tensor:
 def test_a_loss_per_token_says_what_is_expected() -> None:
     result = rl_sentinel.check(of_tokens, stage="policy-loss", algorithm="ppo", budget=2)
     assert not result.ok
-    assert "has the shape [2, 2], expected one number" in " ".join(str(result).split())
+    assert "has shape [2, 2], expected one number: check a wrapper" in " ".join(str(result).split())
 
 
 @dataclass
@@ -332,7 +335,9 @@ def test_a_default_of_none_that_a_function_fails_on_is_asked_for() -> None:
         least = torch.min(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages)
         return -(least * padding_masks).sum() / padding_masks.sum()
 
-    with pytest.raises(InputError, match=r'it fails if padding_masks is None, the default: .*"padding_masks"'):
+    with pytest.raises(
+        InputError, match=r'the function fails if padding_masks is None, the default: .*"padding_masks"'
+    ):
         rl_sentinel.check(loss, stage="policy-loss", algorithm="grpo")
     bound = rl_sentinel.check(loss, stage="policy-loss", algorithm="grpo", bind={"padding_masks": "mask"})
     assert bound.ok

@@ -174,13 +174,13 @@ def test_equal_rewards_of_a_group_must_cancel() -> None:
 
 def test_a_result_without_a_gradient_is_noted() -> None:
     result = rl_sentinel.check(own.without_gradient, stage="logprob", laws=["REF001"], budget=2)
-    assert result.notes == ["its result has no gradient, as for an old policy or a metric"]
+    assert result.notes == ["the result of the function has no gradient, as for an old policy or a metric"]
 
 
 def test_an_error_of_shapes_is_no_refusal() -> None:
     result = rl_sentinel.check(own.resized, budget=2, bind={"rewards": "reward[B]"}, **_ADVANTAGE)
     assert not result.ok
-    assert "it raised ValueError: operands could not be broadcast together" in result.errored[0]
+    assert "the function raised ValueError: operands could not be broadcast together" in result.errored[0]
 
 
 @pytest.mark.parametrize(

@@ -38,13 +38,13 @@ def test_finding_that_came_sets_the_status(
 
 def test_options_that_do_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
     assert error_line(capsys, "audit", "verl==1", "verl==2", "--against", "verl==3") == (
-        "--against needs one TARGET, and 2 are given: keep one"
+        "--against needs one TARGET, but 2 targets are given: keep one of them"
     )
     assert error_line(capsys, "audit", "verl==1", "--against", "trl==1") == (
         "--against is 'trl==1', expected a target of verl, like 'verl==1'"
     )
     assert error_line(capsys, "audit", "verl==1", "--against", "verl==2", "--report", "issue=x") == (
-        "--report does not apply to --against, which prints changes only: drop one of the two"
+        "--report does not apply to --against, which prints changes only: drop one of the two options"
     )
 
 

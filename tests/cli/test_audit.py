@@ -33,10 +33,11 @@ def test_target_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         "target is 'verl==0.9.1..', expected a release number, as in verl==1.2.3"
     )
     assert (
-        error_line(capsys, "audit", "verl@/nonesuch") == "checkout is '/nonesuch', expected a folder that holds verl/"
+        error_line(capsys, "audit", "verl@/nonesuch")
+        == "checkout is '/nonesuch', expected a folder that contains verl/"
     )
     assert error_line(capsys, "audit", f"verl@{tmp_path}") == (
-        f"checkout[{tmp_path}] holds no verl/, expected a checkout of verl"
+        f"checkout[{tmp_path}] has no verl/, expected a checkout of verl"
     )
 
 
@@ -51,14 +52,14 @@ def test_law_and_seed_that_are_none(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_all_laws_that_are_named_are_ignored(capsys: pytest.CaptureFixture[str]) -> None:
     assert error_line(capsys, "audit", "verl", "--law", "msk001", "--ignore", "msk001") == (
-        "--ignore leaves out every law of --law (MSK001): drop one"
+        "--ignore leaves out every law of --law (MSK001): drop one of the two options"
     )
 
 
 @pytest.mark.slow
 def test_thorough_is_a_number_of_cases(tree: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert error_line(capsys, "audit", "verl", "--thorough", "--budget", "8") == (
-        "--thorough means --budget 24, and --budget is 8: drop one"
+        "--thorough means --budget 24, but --budget is 8: drop one of the two options"
     )
     tried = []
     for options in ((), ("--thorough",), ("--budget", "24")):
@@ -87,7 +88,7 @@ def test_release_that_does_not_import_says_why_its_status_is_2(
     [
         (
             ("--json", "/nonesuch/x"),
-            "--json is '/nonesuch/x', expected a file in an existing folder: create it first",
+            "--json is '/nonesuch/x', expected a file in an existing folder: create the folder",
         ),
         (
             ("--report", "html=/proc/x"),
@@ -99,7 +100,7 @@ def test_release_that_does_not_import_says_why_its_status_is_2(
         ),
         (
             ("--known", "/nonesuch/k", "--known-update"),
-            "--known is '/nonesuch/k', expected a file in an existing folder: create it first",
+            "--known is '/nonesuch/k', expected a file in an existing folder: create the folder",
         ),
         (("--known-update",), "--known-update needs --known: name the file with --known FILE"),
         (
@@ -160,8 +161,8 @@ def test_no_network_and_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         "connect to the index, or name a checkout (verl@PATH)"
     )
     line = error_line(capsys, "audit", f"verl@{checkout(tmp_path / 'tree')}")
-    assert line.startswith("light packages (PyYAML==")
-    assert line.endswith("): connect once to a package index that has them")
+    assert line.startswith("packages that verl imports (PyYAML==")
+    assert line.endswith("): connect once to a package index that has these packages")
     assert list((tmp_path / "cache").rglob("*.py")) == []
 
 
@@ -179,7 +180,7 @@ def test_known_file_is_left_alone_when_it_is_malformed(
 ) -> None:
     known = tmp_path / "known.toml"
     for text, words in (
-        ('[[finding]]\nsignatur = "x"\n', "[finding.0.signature]: Field required, expected only signature, reason, "),
+        ('[[finding]]\nsignatur = "x"\n', "[finding.0.signatur] is unknown, the nearest is 'signature'"),
         ("a = " + "[" * 100_000, " is malformed (maximum recursion depth exceeded"),
     ):
         known.write_text(text, encoding="utf-8")
@@ -254,11 +255,13 @@ def test_function_that_raises_is_one_line(
     (tmp_path / "queue.py").write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     assert error_line(capsys, "audit", "that_raises.py:one", "--stage", "advantage") == (
-        "target that_raises.py:one cannot be checked: it raised KeyError: 'nothing' at that_raises.py:2; "
+        "target that_raises.py:one cannot be checked: the function raised KeyError: 'nothing' at that_raises.py:2; "
         "passed rewards=reward[2], group=group[2]"
     )
     renamed = error_line(capsys, "audit", "queue:one", "--stage", "advantage")
-    assert renamed.startswith(f"target is 'queue:one': {tmp_path}/queue.py has the name of another module (")
+    assert renamed.startswith(
+        f"target is 'queue:one': {tmp_path}/queue.py has the same name as a module that is already "
+    )
     assert renamed.endswith("queue.py), rename the file")
 
 
@@ -283,7 +286,7 @@ def test_revision_of_another_project_is_not_kept(
         subprocess.run(["git", *step], cwd=tmp_path / "other", check=True)
     place = f"{tmp_path / 'other'}#HEAD"
     assert (
-        error_line(capsys, "audit", f"verl@{place}") == f"checkout[{place}] holds no verl/, expected a checkout of verl"
+        error_line(capsys, "audit", f"verl@{place}") == f"checkout[{place}] has no verl/, expected a checkout of verl"
     )
     assert [p for p in (tmp_path / "cache" / "revisions").iterdir() if p.suffix != ".lock"] == []
 

@@ -9,7 +9,7 @@ ASKED = (["--against="], ["--boundary", ""], ["--law="], ["--algorithm", " "], [
 
 @pytest.mark.parametrize("options", ASKED)
 def test_an_empty_value_is_refused(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    message = f"{options[0].rstrip('=')} has no value: give it one, or drop it"
+    message = f"{options[0].rstrip('=')} has no value: state a value, or drop the option"
     assert error_line(capsys, "audit", "rl_sentinel", *options) == message
 
 

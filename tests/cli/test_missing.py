@@ -33,5 +33,5 @@ def test_function_that_no_boundary_enters(
 
 def test_function_of_a_user_has_no_path(capsys: pytest.CaptureFixture[str]) -> None:
     assert error_line(capsys, "boundaries", "mine:loss", "--missing", "--stage", "policy-loss") == (
-        "--missing applies to a framework, not to the function mine:loss"
+        "--missing applies to a framework, not to the function mine:loss: drop --missing"
     )

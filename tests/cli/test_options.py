@@ -88,7 +88,7 @@ def test_bindings_axes_and_numbers_as_text() -> None:
         ({"number": ["a=b"]}, "--number a is 'b', expected a finite number, as in a=0.2"),
         ({"number": ["epsilon=nan"]}, "--number epsilon is 'nan', expected a finite number, as in epsilon=0.2"),
         ({"number": ["epsilon=-inf"]}, "--number epsilon is '-inf', expected a finite number, as in epsilon=0.2"),
-        ({"bind": ["a=reward", "a=mask"]}, "--bind names a twice, expected each parameter once: remove one"),
+        ({"bind": ["a=reward", "a=mask"]}, "--bind names a twice, expected each name once: remove one of the options"),
         (
             {"bind": ["a=reward[B]"], "axes": ["a=G K"]},
             "axes[a] is 'G K', and a is bound to 'reward[B]': state one of them",

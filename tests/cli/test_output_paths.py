@@ -56,7 +56,7 @@ def test_what_cannot_be_written_is_said_before(tmp_path: Path) -> None:
         told.append(str(error.value))
     assert told == [
         f"--to is '{tmp_path}', expected a file, but it is a folder: name another path",
-        f"--to is '{tmp_path}/no/x', expected a file in an existing folder: create it first",
+        f"--to is '{tmp_path}/no/x', expected a file in an existing folder: create the folder",
         "--to is '/proc/x', which cannot be written (No such file or directory): name another path",
         f"--to is '{file}/x', expected a folder, but {file} is a file: name another path",
         "--to is '/proc/x', which cannot be written (No such file or directory): name another path",

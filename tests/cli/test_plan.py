@@ -130,14 +130,14 @@ def test_wrong_table_is_one_line(
 
 def test_options_of_one_function_need_a_target(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert error_line(capsys, "audit", "--algorithm", "grpo") == (
-        f"--algorithm needs a TARGET: name one, or set the option in {project}[tool.rl-sentinel]"
+        f"--algorithm needs a TARGET: name a target, or set the option in {project}[tool.rl-sentinel]"
     )
 
 
 def test_file_that_does_not_exist(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     here = project.parent / "src" / "pkg"
     assert error_line(capsys, "audit", "nonesuch.py:f", "--stage", "kl") == (
-        f"target is 'nonesuch.py:f': no file {here}/nonesuch.py, expected FILE.py:FUNCTION"
+        f"target is 'nonesuch.py:f', expected FILE.py:FUNCTION: {here}/nonesuch.py does not exist"
     )
 
 

@@ -84,7 +84,7 @@ def test_file_that_is_no_evidence(tmp_path: Path, capsys: pytest.CaptureFixture[
     file = tmp_path / "e.json"
     file.write_text('{"findings": []}', encoding="utf-8")
     assert error_line(capsys, "replay", str(file)) == (
-        f"evidence {file} holds no finding, expected a report with findings to replay"
+        f"evidence {file} has no finding, expected a report with findings to replay"
     )
     file.write_text(json.dumps(evidence(target={"spec": "nonesuch==1"})), encoding="utf-8")
     assert error_line(capsys, "replay", str(file)).endswith("'nonesuch' is not a known framework")

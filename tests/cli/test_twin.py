@@ -33,5 +33,5 @@ def test_fault_is_reported_with_its_step(place: Path, capsys: pytest.CaptureFixt
 
 def test_unknown_fault_is_one_line(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = error_line(capsys, "twin", str(place), "--fault", "none.py:nothing")
-    assert line.startswith("path 'none.py:nothing' names no file (")
-    assert line.endswith("none.py): name another")
+    assert line.startswith("path is 'none.py:nothing', expected an existing file: ")
+    assert line.endswith("none.py is not a file, fix the path")

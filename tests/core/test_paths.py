@@ -15,7 +15,13 @@ def test_home_is_put_in(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "way"), [("", "name one"), (" ", "name one"), ("a\0b", "name one"), ("~nouser41/x", "no such home folder")]
+    ("text", "way"),
+    [
+        ("", "name a file or folder"),
+        (" ", "name a file or folder"),
+        ("a\0b", "name a file or folder"),
+        ("~nouser41/x", "this home folder does not exist"),
+    ],
 )
 def test_what_is_no_path_is_one_line(text: str, way: str) -> None:
     with pytest.raises(SentinelError) as told:

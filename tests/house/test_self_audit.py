@@ -37,9 +37,9 @@ def test_not_applicable_is_reviewed(verdicts: list[dict[str, Any]]) -> None:
 
 
 def test_table_is_written_and_read() -> None:
-    skipped = {"law": "MSK001", "outcome": "not-applicable", "reason": "it reads no mask"}
+    skipped = {"law": "MSK001", "outcome": "not-applicable", "reason": "the boundary reads no mask"}
     rows = applicability.table([skipped, {**skipped, "outcome": "holds", "reason": ""}, skipped])
-    key = ("MSK001", "it reads no mask")
+    key = ("MSK001", "the boundary reads no mask")
     text = applicability.written(rows, {key: "so it is"})
     assert applicability.read(text) == ({key: 2}, {key: "so it is"}) == (rows, {key: "so it is"})
     assert applicability.read(applicability.written(rows, {}))[1] == {key: ""}

@@ -103,9 +103,9 @@ def test_rows_out_of_step() -> None:
 def test_not_applicable() -> None:
     """Without a claimed baseline, or without a reward, nothing is ranked."""
     judgement = judged(LAW, specimen(_worst_first, reads=READS, claims={"scope": "group"}))
-    assert (judgement.tried, judgement.reason) == (0, "it does not claim a relative baseline")
+    assert (judgement.tried, judgement.reason) == (0, "the boundary does not claim a relative baseline")
     judgement = judged(LAW, specimen(_worst_first, reads="token_reward mask", claims=CLAIMS))
-    assert (judgement.tried, judgement.reason) == (0, "it reads no task reward")
+    assert (judgement.tried, judgement.reason) == (0, "the boundary reads no task reward")
 
 
 def test_refusing() -> None:

@@ -115,12 +115,16 @@ def test_counted_as_clipped() -> None:
 @pytest.mark.parametrize(
     ("reads", "said", "reason"),
     [
-        (READS, {}, "it claims no ratio of two policies"),
-        (READS.replace("old_logprob ", ""), RATIO, "it has no loss that weighs ratios of log-probs by advantages"),
+        (READS, {}, "the boundary claims no ratio of two policies"),
+        (
+            READS.replace("old_logprob ", ""),
+            RATIO,
+            "the boundary has no loss that weighs ratios of log-probs by advantages",
+        ),
         (
             READS,
             RATIO | {"on_policy_gradient": "other"},
-            "it claims another gradient than the policy gradient on the first step",
+            "the boundary claims another gradient than the policy gradient on the first step",
         ),
     ],
 )

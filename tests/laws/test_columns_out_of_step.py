@@ -46,4 +46,4 @@ def test_not_applicable() -> None:
     """A boundary without the output says nothing of whose columns a row holds."""
     judgement = judged(LAW, specimen(_together, reads="reward", stage="batch", outputs={"others": Output("B")}))
     assert judgement.tried == 0
-    assert judgement.reason == "it does not report which sample each column of a row belongs to"
+    assert judgement.reason == "the boundary does not report which sample each column of a row belongs to"

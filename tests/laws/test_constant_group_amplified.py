@@ -91,4 +91,4 @@ def test_half_a_reward_is_found() -> None:
 def test_not_applicable() -> None:
     """An absolute reward is no comparison."""
     judgement = judged(LAW, specimen(_standardized, reads="reward mask"))
-    assert (judgement.tried, judgement.reason) == (0, "it does not claim a relative baseline")
+    assert (judgement.tried, judgement.reason) == (0, "the boundary does not claim a relative baseline")

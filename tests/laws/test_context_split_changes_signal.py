@@ -52,4 +52,4 @@ def test_broken() -> None:
 def test_not_applicable() -> None:
     """Where the adapter has no ranks for a sequence, nothing is compared."""
     judgement = judged(LAW, specimen(_centered_by_own, reads=READS, stage="parallel"))
-    assert (judgement.tried, judgement.reason) == (0, "its adapter cannot split a sequence over ranks")
+    assert (judgement.tried, judgement.reason) == (0, "the adapter cannot split a sequence over ranks")

@@ -41,4 +41,4 @@ def test_broken() -> None:
 
 def test_not_applicable() -> None:
     judgement = judged(LAW, specimen(lambda batch: batch.mask * 1.0, reads="mask"))
-    assert judgement.reason == "it does not tokenize conversations"
+    assert judgement.reason == "the boundary does not tokenize conversations"

@@ -41,4 +41,4 @@ def test_not_applicable() -> None:
     """A mean that declares no population may count every sampled row."""
     boundary = specimen(_over_sampled, reads="advantage mask", stage="aggregate", outputs=UNDECLARED)
     judgement = judged(LAW, boundary)
-    assert (judgement.tried, judgement.reason) == (0, "it declares no number over live rows")
+    assert (judgement.tried, judgement.reason) == (0, "the boundary declares no number over live rows")

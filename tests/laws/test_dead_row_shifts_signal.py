@@ -40,7 +40,7 @@ def test_broken() -> None:
 def test_not_applicable() -> None:
     """What reads no mask has no dead rows."""
     judgement = judged(LAW, specimen(_centered, reads="reward"))
-    assert (judgement.tried, judgement.reason) == (0, "it reads no mask")
+    assert (judgement.tried, judgement.reason) == (0, "the boundary reads no mask")
 
 
 def test_the_intention_names_what_the_row_entered() -> None:

@@ -146,7 +146,7 @@ def test_knob() -> None:
 def test_not_applicable() -> None:
     """A name that the table does not have is not judged."""
     judgement = judged(LAW, specimen(_rloo, reads=READS, outputs=ROWS, claims={"algorithm": "own"}))
-    assert (judgement.tried, judgement.reason) == (0, "it claims no algorithm whose formula is known")
+    assert (judgement.tried, judgement.reason) == (0, "the boundary claims no algorithm whose formula is known")
 
 
 def _to_go(batch: Batch, gamma: float, how: str) -> Tensor:

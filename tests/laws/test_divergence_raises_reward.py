@@ -92,9 +92,12 @@ def test_broken_elsewhere() -> None:
 def test_not_applicable() -> None:
     """Nothing is compared without a reference or a reward, nor under a coefficient of 0."""
     alone = specimen(_shaped, reads="reward mask old_logprob", stage="reward", outputs=SHAPED)
-    assert (judged(LAW, alone).tried, judged(LAW, alone).reason) == (0, "it reads no policy beside its reference")
+    assert (judged(LAW, alone).tried, judged(LAW, alone).reason) == (
+        0,
+        "the boundary reads no policy beside its reference",
+    )
     kl = specimen(_shaped, reads=READS, stage="kl", outputs={"kl": Output("B T", "nats", "kl.k1")})
-    assert (judged(LAW, kl).tried, judged(LAW, kl).reason) == (0, "it returns no reward and no advantage")
+    assert (judged(LAW, kl).tried, judged(LAW, kl).reason) == (0, "the boundary returns no reward and no advantage")
     unweighted = specimen(lambda b: _shaped(b, coefficient=0.0), reads=READS, stage="reward", outputs=SHAPED)
     assert judged(LAW, unweighted).tried == 0
 

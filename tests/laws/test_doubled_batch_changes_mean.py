@@ -46,4 +46,7 @@ def test_broken() -> None:
 def test_not_applicable() -> None:
     """What claims no mean is not judged."""
     judgement = judged(LAW, specimen(_mean, reads="advantage mask", stage="aggregate", outputs=LOSS))
-    assert (judgement.tried, judgement.reason) == (0, "it claims no mean, and no number declares its population")
+    assert (judgement.tried, judgement.reason) == (
+        0,
+        "the boundary claims no mean, and no number declares its population",
+    )

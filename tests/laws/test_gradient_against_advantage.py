@@ -44,4 +44,4 @@ def test_broken() -> None:
 def test_not_applicable() -> None:
     """A loss that claims no ratio is not judged."""
     judgement = judged(LAW, specimen(_sound, reads=READS, stage="policy-loss", outputs=LOSS))
-    assert (judgement.tried, judgement.reason) == (0, "it claims no ratio of two policies")
+    assert (judgement.tried, judgement.reason) == (0, "the boundary claims no ratio of two policies")

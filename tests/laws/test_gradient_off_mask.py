@@ -82,4 +82,4 @@ def test_claimed_masked() -> None:
 def test_not_applicable() -> None:
     """Without a loss there is no gradient."""
     judgement = judged(LAW, specimen(_masked, reads=READS, stage="policy-loss"))
-    assert (judgement.tried, judgement.reason) == (0, "it has no gradient, and claims no masked output")
+    assert (judgement.tried, judgement.reason) == (0, "the boundary has no gradient, and claims no masked output")

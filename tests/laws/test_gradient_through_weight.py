@@ -49,4 +49,4 @@ def test_broken() -> None:
 def test_not_applicable() -> None:
     """A weight that is not claimed constant may be differentiated."""
     judgement = judged(LAW, specimen(_attached, reads=READS, stage="policy-loss", outputs=OUTPUTS))
-    assert (judgement.tried, judgement.reason) == (0, "it does not claim constant weights")
+    assert (judgement.tried, judgement.reason) == (0, "the boundary does not claim constant weights")

@@ -75,4 +75,4 @@ def test_neighbors_as_siblings_are_found() -> None:
 def test_not_applicable() -> None:
     """What reads no group has no labels."""
     judgement = judged(LAW, specimen(_by_id, reads="reward mask"))
-    assert (judgement.tried, judgement.reason) == (0, "it reads no group")
+    assert (judgement.tried, judgement.reason) == (0, "the boundary reads no group")

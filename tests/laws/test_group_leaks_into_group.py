@@ -40,4 +40,4 @@ def test_broken() -> None:
 def test_not_applicable() -> None:
     """Statistics over the batch are a choice where they are claimed."""
     judgement = judged(LAW, specimen(_within_batch, reads="reward mask", claims={"scope": "batch"}))
-    assert (judgement.tried, judgement.reason) == (0, "it claims no scope, or the scope batch")
+    assert (judgement.tried, judgement.reason) == (0, "the boundary claims no scope, or the scope batch")

@@ -43,7 +43,7 @@ def test_broken() -> None:
 def test_not_applicable() -> None:
     """What claims to write all that it reads may do so."""
     judgement = judged(LAW, specimen(_in_place, reads="reward", writes=frozenset({"reward"})))
-    assert (judgement.tried, judgement.reason) == (0, "it claims to write every column that it reads")
+    assert (judgement.tried, judgement.reason) == (0, "the boundary claims to write every column that it reads")
 
 
 def _told(before: Tensor, after: Tensor, mask: Tensor) -> list[str]:

@@ -134,10 +134,10 @@ def test_outputs_that_need_not_depend_on_every_number(stage: Stage, name: str, a
     made = specimen(
         numbers, reads=READS, stage=stage, outputs={name: Output(axes)}, settings={"default": {"weight": 0.5}}
     )
-    assert judged(LAW, made).reason == "it has no setting that must have an effect"
+    assert judged(LAW, made).reason == "the boundary has no setting that must have an effect"
 
 
 def test_not_applicable() -> None:
     """A boundary that claims no knob and takes no number has none."""
     judgement = judged(LAW, specimen(_loss, reads=READS, stage="policy-loss", outputs=LOSS))
-    assert (judgement.tried, judgement.reason) == (0, "it has no setting that must have an effect")
+    assert (judgement.tried, judgement.reason) == (0, "the boundary has no setting that must have an effect")

@@ -84,7 +84,7 @@ def test_not_applicable() -> None:
         lambda batch: torch.zeros_like(batch.logprob), reads="logprob ref_logprob mask", stage="kl", outputs=KL
     )
     judgement = judged(LAW, boundary)
-    assert (judgement.tried, judgement.reason) == (0, "it claims no list of allowed values")
+    assert (judgement.tried, judgement.reason) == (0, "the boundary claims no list of allowed values")
 
 
 def test_refusing() -> None:

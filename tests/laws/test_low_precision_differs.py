@@ -98,7 +98,7 @@ def test_numbers_that_no_model_gives() -> None:
 def test_rewards_alone() -> None:
     """What is made of rewards alone is passed nothing in bfloat16."""
     boundary = specimen(lambda b: b.reward.unsqueeze(1) * b.mask, reads="reward mask")
-    assert judged(LAW, boundary).reason == "it reads no column that a model computes"
+    assert judged(LAW, boundary).reason == "the boundary reads no column that a model computes"
 
 
 def test_refused() -> None:
@@ -129,4 +129,4 @@ def test_not_applicable() -> None:
     """Decisions may flip at their threshold."""
     keep = {"keep": Output("B T", "", "keep")}
     judgement = judged(LAW, specimen(_difference, reads=READS, stage="kl", outputs=keep))
-    assert (judgement.tried, judgement.reason) == (0, "it exposes only decisions")
+    assert (judgement.tried, judgement.reason) == (0, "the boundary exposes only decisions")

@@ -61,4 +61,4 @@ def test_gradient_is_compared() -> None:
 def test_not_applicable() -> None:
     """What reads neither log-probs, values nor advantages has nothing to move."""
     judgement = judged(LAW, specimen(lambda b: b.reward.unsqueeze(1) * b.mask, reads="reward mask"))
-    assert (judgement.tried, judgement.reason) == (0, "it reads neither log-probs, values nor advantages")
+    assert (judgement.tried, judgement.reason) == (0, "the boundary reads neither log-probs, values nor advantages")

@@ -81,7 +81,7 @@ def test_anything_may_stand_there() -> None:
 def test_not_applicable() -> None:
     """What makes its own log-probs has no slot for a fill."""
     judgement = judged(LAW, specimen(_difference, reads="logits logprob mask", stage="kl", outputs=KL))
-    assert (judgement.tried, judgement.reason) == (0, "it computes its log-probs from logits")
+    assert (judgement.tried, judgement.reason) == (0, "the boundary computes its log-probs from logits")
 
 
 def test_log_probs_of_a_model_cannot_carry_a_fill() -> None:

@@ -46,4 +46,4 @@ def test_broken() -> None:
 def test_not_applicable() -> None:
     """What reads no mask has no dead rows."""
     judgement = judged(LAW, specimen(_over_live, reads="reward"))
-    assert (judgement.tried, judgement.reason) == (0, "it reads no mask")
+    assert (judgement.tried, judgement.reason) == (0, "the boundary reads no mask")

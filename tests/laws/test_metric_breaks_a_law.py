@@ -49,4 +49,4 @@ def test_not_applicable() -> None:
     """A number that declares no population is not judged."""
     undeclared = {"mean": Output("", "", "reward.mean")}
     judgement = judged(LAW, specimen(_mean, reads="reward mask", stage="metric", outputs=undeclared))
-    assert (judgement.tried, judgement.reason) == (0, "it logs no number that is declared over live rows")
+    assert (judgement.tried, judgement.reason) == (0, "the boundary logs no number that is declared over live rows")

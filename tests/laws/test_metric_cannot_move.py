@@ -47,4 +47,4 @@ def test_not_applicable() -> None:
     """A number without a quantity may be a constant of the run."""
     rate = {"rate": Output("")}
     judgement = judged(LAW, specimen(lambda _b: torch.tensor(1e-6), reads=READS, stage="metric", outputs=rate))
-    assert (judgement.tried, judgement.reason) == (0, "it logs no number of a declared quantity")
+    assert (judgement.tried, judgement.reason) == (0, "the boundary logs no number of a declared quantity")

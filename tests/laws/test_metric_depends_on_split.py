@@ -69,8 +69,8 @@ def test_ranks() -> None:
 @pytest.mark.parametrize(
     ("more", "outputs", "reason"),
     [
-        ({}, OUTPUTS, "it does not split the rows"),
-        (CUTS, {"loss": OUTPUTS["loss"]}, "it logs no number that is declared over rows"),
+        ({}, OUTPUTS, "the boundary does not split the rows"),
+        (CUTS, {"loss": OUTPUTS["loss"]}, "the boundary logs no number that is declared over rows"),
     ],
 )
 def test_not_applicable(more: dict[str, Any], outputs: dict[str, Output], reason: str) -> None:

@@ -41,4 +41,4 @@ def test_not_applicable() -> None:
     plain = specimen(partial(_numbers, mode="eval"), reads="reward", stage="batch", outputs={"elsewhere": Output("")})
     judgement = judged(LAW, plain)
     assert judgement.tried == 0
-    assert judgement.reason == "it does not report where numbers are logged"
+    assert judgement.reason == "the boundary does not report where numbers are logged"

@@ -70,8 +70,8 @@ def test_mean_of_equal_parts(compute: Any, found: bool) -> None:  # noqa: FBT001
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
-        ({}, "it does not claim denominators that are given from outside"),
-        ({"claims": MORE["claims"]}, "its adapter cannot cut the rows into micro-batches"),
+        ({}, "the boundary does not claim denominators that are given from outside"),
+        ({"claims": MORE["claims"]}, "the adapter cannot cut the rows into micro-batches"),
     ],
 )
 def test_not_applicable(more: dict[str, Any], reason: str) -> None:

@@ -47,7 +47,7 @@ def test_broken() -> None:
 def test_not_applicable() -> None:
     """Without a claim nothing is nonsense."""
     judgement = judged(LAW, specimen(_lax, reads="", stage="config", outputs=ACCEPTED, settings=SETTINGS))
-    assert (judgement.tried, judgement.reason) == (0, "it claims no setting that must be refused")
+    assert (judgement.tried, judgement.reason) == (0, "the boundary claims no setting that must be refused")
 
 
 def test_what_is_claimed_to_be_sound_is_accepted() -> None:

@@ -109,11 +109,11 @@ def test_rejection() -> None:
 def test_not_applicable() -> None:
     """A loss that claims no ratio is not judged."""
     judgement = judged(LAW, specimen(_ppo, reads=READS, stage="policy-loss", outputs=LOSS))
-    assert (judgement.tried, judgement.reason) == (0, "it claims no ratio of two policies")
+    assert (judgement.tried, judgement.reason) == (0, "the boundary claims no ratio of two policies")
 
 
 def test_a_loss_that_makes_its_own_advantages_is_left_alone() -> None:
     """A loss of rewards has other advantages than the batch."""
     reads = READS.replace("advantage", "reward")
     judgement = judged(LAW, specimen(_ppo, reads=reads, stage="policy-loss", outputs=LOSS, claims=RATIO))
-    assert (judgement.tried, judgement.reason) == (0, "it is not given the advantages")
+    assert (judgement.tried, judgement.reason) == (0, "the boundary is not given the advantages")

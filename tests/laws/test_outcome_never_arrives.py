@@ -86,7 +86,7 @@ def test_not_applicable() -> None:
     judgement = judged(
         LAW, specimen(_on_the_last_token, reads="reward mask", claims=CLAIMS | {"order-statistic": "yes"})
     )
-    assert (judgement.tried, judgement.reason) == (0, "it claims an order statistic")
+    assert (judgement.tried, judgement.reason) == (0, "the boundary claims an order statistic")
     none = {"default": {"gamma": 0.0}}
     boundary = specimen(lambda b, gamma: gamma * _standardized(b), reads="reward mask", claims=CLAIMS, settings=none)
     assert judged(LAW, boundary).tried == 0

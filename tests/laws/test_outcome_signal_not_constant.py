@@ -40,5 +40,5 @@ def test_broken() -> None:
 def test_not_applicable() -> None:
     """Credit over time differs from token to token."""
     judgement = judged(LAW, specimen(_by_position, reads="reward mask", claims={"credit": "temporal"}))
-    reason = "it does not claim that the outcome credits the whole response"
+    reason = "the boundary does not claim that the outcome credits the whole response"
     assert (judgement.tried, judgement.reason) == (0, reason)

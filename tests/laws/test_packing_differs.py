@@ -93,4 +93,4 @@ def test_broken_between_packs(cut: bool) -> None:  # noqa: FBT001 - parametrised
 
 def test_not_applicable() -> None:
     judgement = judged(LAW, specimen(_sound, reads="logprob length", stage="batch", outputs=OUTPUTS))
-    assert judgement.reason == "it does not claim to pack sequences"
+    assert judgement.reason == "the boundary does not claim to pack sequences"

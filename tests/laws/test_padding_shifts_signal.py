@@ -42,4 +42,4 @@ def test_not_applicable() -> None:
     """A fixed width may be the claimed normalizer."""
     boundary = specimen(_over_width, reads=READS, stage="policy-loss", outputs=LOSS, claims={"normalizer": "width"})
     judgement = judged(LAW, boundary)
-    assert (judgement.tried, judgement.reason) == (0, "its normalizer is the width")
+    assert (judgement.tried, judgement.reason) == (0, "the boundary's normalizer is the width")

@@ -95,5 +95,5 @@ def test_broken_by_coefficient() -> None:
 def test_not_applicable() -> None:
     """A KL that reads nothing but log-probs has no wrong input."""
     judgement = judged(LAW, specimen(_kl, reads="logprob ref_logprob mask", stage="kl", outputs=KL))
-    reason = "it reads nothing that one of its logged quantities must not depend on"
+    reason = "the boundary reads nothing that one of its logged quantities must not depend on"
     assert (judgement.tried, judgement.reason) == (0, reason)

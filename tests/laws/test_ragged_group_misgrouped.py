@@ -54,6 +54,6 @@ def test_refusing() -> None:
 def test_not_applicable() -> None:
     """Statistics over the batch move with any row; without labels there are no groups."""
     judgement = judged(LAW, specimen(_by_id, reads=READS, claims={"scope": "batch"}))
-    assert (judgement.tried, judgement.reason) == (0, "its claimed scope is not the group")
+    assert (judgement.tried, judgement.reason) == (0, "the boundary's claimed scope is not the group")
     judgement = judged(LAW, specimen(_by_id, reads="reward mask", claims={"scope": "group"}))
-    assert (judgement.tried, judgement.reason) == (0, "it reads no group")
+    assert (judgement.tried, judgement.reason) == (0, "the boundary reads no group")

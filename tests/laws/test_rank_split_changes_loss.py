@@ -55,8 +55,8 @@ def test_broken() -> None:
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
-        ({}, "it does not claim denominators that are given from outside"),
-        ({"claims": MORE["claims"]}, "its adapter cannot spread the rows over ranks"),
+        ({}, "the boundary does not claim denominators that are given from outside"),
+        ({"claims": MORE["claims"]}, "the adapter cannot spread the rows over ranks"),
     ],
 )
 def test_not_applicable(more: dict[str, Any], reason: str) -> None:

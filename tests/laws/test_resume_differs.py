@@ -49,4 +49,4 @@ def test_not_applicable() -> None:
     """One of the two alone says nothing."""
     alone = {"next": OUTPUTS["next"]}
     judgement = judged(LAW, specimen(lambda batch: batch.reward, reads="reward", stage="batch", outputs=alone))
-    assert judgement.reason == "it does not report how it continues after a restore"
+    assert judgement.reason == "the boundary does not report how it continues after a restore"

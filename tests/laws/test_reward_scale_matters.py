@@ -50,6 +50,6 @@ def test_broken() -> None:
 def test_not_applicable() -> None:
     """Without the claim the unit of the reward counts; a KL term has a unit of its own."""
     judgement = judged(LAW, specimen(_by_variance, reads="reward group mask"))
-    assert (judgement.tried, judgement.reason) == (0, "it does not claim to standardize rewards")
+    assert (judgement.tried, judgement.reason) == (0, "the boundary does not claim to standardize rewards")
     judgement = judged(LAW, specimen(_by_variance, reads="reward ref_logprob", claims=CLAIMS))
-    assert (judgement.tried, judgement.reason) == (0, "its reward may hold a KL term")
+    assert (judgement.tried, judgement.reason) == (0, "the boundary's reward may hold a KL term")

@@ -66,4 +66,4 @@ def test_deviation_that_cancels() -> None:
 def test_not_applicable() -> None:
     """An absolute reward has a zero."""
     judgement = judged(LAW, specimen(_clipped, reads="reward group mask"))
-    assert (judgement.tried, judgement.reason) == (0, "it does not claim a relative baseline")
+    assert (judgement.tried, judgement.reason) == (0, "the boundary does not claim a relative baseline")

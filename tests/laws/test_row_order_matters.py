@@ -42,4 +42,4 @@ def test_broken() -> None:
 def test_not_applicable() -> None:
     """A boundary that draws rows at random may say so."""
     judgement = judged(LAW, specimen(_against_the_first, reads="reward mask", claims={"row-order": "yes"}))
-    assert (judgement.tried, judgement.reason) == (0, "it claims that the order of rows counts")
+    assert (judgement.tried, judgement.reason) == (0, "the boundary claims that the order of rows counts")

@@ -38,4 +38,4 @@ def test_broken() -> None:
 
 def test_not_applicable() -> None:
     judgement = judged(LAW, specimen(_each_once, reads="group", stage="advantage"))
-    assert judgement.reason == "it does not report how often each sample is used"
+    assert judgement.reason == "the boundary does not report how often each sample is used"

@@ -52,4 +52,4 @@ def test_not_applicable() -> None:
     """A decision per token that claims no more may differ from token to token."""
     outputs = {"keep": Output("B T", "", "keep", scope="token")}
     judgement = judged(LAW, specimen(_per_token, reads=READS, stage="correct", outputs=outputs))
-    assert (judgement.tried, judgement.reason) == (0, "it claims no output per token of sequence scope")
+    assert (judgement.tried, judgement.reason) == (0, "the boundary claims no output per token of sequence scope")

@@ -40,7 +40,10 @@ def test_broken() -> None:
 def test_not_applicable() -> None:
     """Without a setting of that name nothing is known of what arrives."""
     judgement = judged(LAW, specimen(lambda _batch: torch.tensor(1.0), reads="", stage="config", outputs=OUTPUTS))
-    assert (judgement.tried, judgement.reason) == (0, "it does not report which values of its settings arrive")
+    assert (judgement.tried, judgement.reason) == (
+        0,
+        "the boundary does not report which values of its settings arrive",
+    )
 
 
 def test_text_that_becomes_a_number() -> None:

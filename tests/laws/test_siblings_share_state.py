@@ -47,4 +47,4 @@ def test_not_applicable() -> None:
     """A boundary without the output says nothing of shared state."""
     judgement = judged(LAW, specimen(_own, reads="group", stage="batch", outputs={"changed": Output("B")}))
     assert judgement.tried == 0
-    assert judgement.reason == "it does not report whether a write to one sample changes another"
+    assert judgement.reason == "the boundary does not report whether a write to one sample changes another"

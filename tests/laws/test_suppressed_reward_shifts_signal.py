@@ -42,4 +42,4 @@ def test_broken() -> None:
 def test_not_applicable() -> None:
     """What claims no suppression keeps the reward."""
     judgement = judged(LAW, specimen(_after_the_mean, reads="reward mask scored"))
-    assert (judgement.tried, judgement.reason) == (0, "it does not claim to suppress a reward")
+    assert (judgement.tried, judgement.reason) == (0, "the boundary does not claim to suppress a reward")

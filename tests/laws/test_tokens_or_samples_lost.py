@@ -69,6 +69,6 @@ def test_not_applicable() -> None:
     """What makes a new quantity hands nothing on."""
     outputs = {"keep": Output("B T", "", "keep")}
     judgement = judged(LAW, specimen(_handed_on, reads="logprob", stage="batch", outputs=outputs, claims=CLAIMS))
-    assert (judgement.tried, judgement.reason) == (0, "it passes on no column of the batch")
+    assert (judgement.tried, judgement.reason) == (0, "the boundary passes on no column of the batch")
     drawn = judged(LAW, specimen(_one_late, reads="logprob", stage="batch", outputs=LOGPROB))
-    assert (drawn.tried, drawn.reason) == (0, "it does not claim to keep all rows and tokens")
+    assert (drawn.tried, drawn.reason) == (0, "the boundary does not claim to keep all rows and tokens")

@@ -61,5 +61,5 @@ def test_opposite_ways_are_found() -> None:
 def test_not_applicable() -> None:
     """Credit over time may stop anywhere."""
     judgement = judged(LAW, specimen(_cut_to_last_step, reads=READS, claims={"credit": "temporal"}))
-    reason = "it does not claim that the outcome credits the whole response"
+    reason = "the boundary does not claim that the outcome credits the whole response"
     assert (judgement.tried, judgement.reason) == (0, reason)

@@ -98,4 +98,6 @@ def test_not_answered_at_all() -> None:
 
 
 def test_not_applicable() -> None:
-    assert LAW.applies(Boundary(path="nothing", stage="advantage", steps=(), outputs={})) == "it has no outputs"
+    assert (
+        LAW.applies(Boundary(path="nothing", stage="advantage", steps=(), outputs={})) == "the boundary has no outputs"
+    )

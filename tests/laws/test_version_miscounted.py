@@ -38,4 +38,4 @@ def test_broken() -> None:
 
 def test_not_applicable() -> None:
     judgement = judged(LAW, specimen(lambda batch: torch.ones(batch.rows), reads="group", stage="batch"))
-    assert judgement.reason == "it does not report how many samples it admits"
+    assert judgement.reason == "the boundary does not report how many samples it admits"

@@ -69,9 +69,12 @@ def test_broken_elsewhere() -> None:
 def test_not_applicable() -> None:
     """Nothing is compared without a weight or a second policy, nor for weights that stay as they are."""
     alone = _weight(lambda batch: _gap(batch).exp(), reads="mask rollout_logprob")
-    assert (judged(LAW, alone).tried, judged(LAW, alone).reason) == (0, "it does not read a policy and a sampler")
+    assert (judged(LAW, alone).tried, judged(LAW, alone).reason) == (
+        0,
+        "the boundary does not read a policy and a sampler",
+    )
     keep = specimen(_gap, reads=READS, stage="correct", outputs={"keep": Output("B T", "", "keep")})
-    assert (judged(LAW, keep).tried, judged(LAW, keep).reason) == (0, "it returns no weight")
+    assert (judged(LAW, keep).tried, judged(LAW, keep).reason) == (0, "the boundary returns no weight")
     assert judged(LAW, _weight(lambda batch: batch.mask.float())).tried == 0
 
 

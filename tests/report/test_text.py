@@ -77,10 +77,10 @@ def test_reasons_of_a_single_function_are_shown_on_demand() -> None:
     audit = Audit(boundaries=1)
     audit.verdicts += [
         Verdict(law="A", boundary="m.f", setting="s", outcome="holds", tried=1),
-        Verdict(law="B", boundary="m.f", setting="s", outcome="not-applicable", reason="it reads no mask"),
+        Verdict(law="B", boundary="m.f", setting="s", outcome="not-applicable", reason="the boundary reads no mask"),
     ]
     assert "  --verbose lists why laws do not apply" in _report(audit, [])
-    assert "  not applicable, 1 pair: it reads no mask" in _report(audit, [], verbose=True)
+    assert "  not applicable, 1 pair: the boundary reads no mask" in _report(audit, [], verbose=True)
 
 
 def test_known_findings_are_shown_by_place_and_reason() -> None:

@@ -4,7 +4,11 @@ from applicability import share
 
 
 def test_share_counts_pairs_that_a_claim_would_judge() -> None:
-    reasons = ["it claims no knob", "its claimed scope is not the group", "it reads no reward"]
+    reasons = [
+        "the boundary claims no knob",
+        "the boundary's claimed scope is not the group",
+        "the boundary reads no reward",
+    ]
     skipped = [{"law": "A", "outcome": "not-applicable", "reason": reason} for reason in reasons]
     unbound = {"law": "*", "outcome": "errored", "reason": "m.f is absent"}
     verdicts = [*skipped, {"law": "A", "outcome": "holds", "reason": ""}, unbound]

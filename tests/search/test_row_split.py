@@ -33,7 +33,7 @@ def test_a_loss_is_needed() -> None:
         claims={"denominator": "given"},
         follows=frozenset({"ranks"}),
     )
-    assert applies_to_split(one, "ranks", "no ranks") == "it has no loss"
+    assert applies_to_split(one, "ranks", "no ranks") == "the boundary has no loss"
     assert applies_to_split(one, "micro_batches", "no parts") == "no parts"
 
 

@@ -40,7 +40,7 @@ def test_choices_that_exclude_each_other() -> None:
             "estimator takes reward as positional-only, expected a keyword parameter",
         ),
         ({"estimator": lambda *columns: columns}, "estimator has no named parameter, expected named parameters: "),
-        ({"least": torch.nan}, "least is nan, expected a number: it is a bound"),
+        ({"least": torch.nan}, "least is nan, expected a number: a bound cannot be NaN"),
         ({"kl": lambda a, b: a - b}, "kl cannot be called, expected a function of 2 columns and mask=: "),
         ({"rejections": (bounds.truncated,)}, "rejections[0] cannot be called, expected a function of 2 columns"),
         (

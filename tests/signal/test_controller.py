@@ -37,9 +37,10 @@ REFUSED: dict[str, Callable[[], object]] = {
         lambda: Fixed(0.1).after(float("nan"), samples=1)
     ),
     "samples is -1, expected a number of 0 or more": lambda: STEERED.after(1.0, samples=-1),
-    "samples is 500, expected fewer than 500: with horizon 100 one step would end at 0": (
-        lambda: STEERED.after(1.0, samples=500)
-    ),
+    (
+        "samples is 500, expected fewer than 500: with horizon 100 one update could bring the coefficient to 0 or "
+        "below; use a longer horizon"
+    ): (lambda: STEERED.after(1.0, samples=500)),
 }
 
 

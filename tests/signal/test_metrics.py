@@ -53,5 +53,5 @@ def test_a_critic_that_knows_nothing_explains_nothing() -> None:
 
 
 def test_a_number_that_is_none_is_named() -> None:
-    with pytest.raises(InputError, match=r"^values\[1\] is nan, expected a finite number: it is counted"):
+    with pytest.raises(InputError, match=r"^values\[1\] is nan, expected a finite number: the mask counts this"):
         metrics.statistics(torch.tensor([1.0, torch.nan]), mask=torch.ones(2).bool())

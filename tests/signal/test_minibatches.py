@@ -55,9 +55,11 @@ def test_bad_numbers_are_named() -> None:
     with pytest.raises(ValueError, match="prompts is 0, expected a whole number of 1 or more"):
         prompt_minibatches(GROUP, prompts=0, generator=None)
     mask = torch.ones(1, 1).bool()
-    with pytest.raises(ValueError, match="length is None with 'token-sum'"):
+    words = "^length is None with 'token-sum', expected a number of tokens: the sum is divided by length$"
+    with pytest.raises(ValueError, match=words):
         aggregation("token-sum", mask=mask)
-    with pytest.raises(ValueError, match="length is 3 with 'token-mean'"):
+    words = "^length is 3 with 'token-mean', expected None: only 'token-sum' uses a length$"
+    with pytest.raises(ValueError, match=words):
         aggregation("token-mean", mask=mask, length=3)
     with pytest.raises(ValueError, match=r"^group is None with 'prompt-mean', expected the prompt id of each row$"):
         aggregation("prompt-mean", mask=mask)

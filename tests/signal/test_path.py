@@ -223,11 +223,11 @@ def test_steps_of_a_trajectory_carry_its_parts() -> None:
     [
         (
             {"kl": kl.k1, "kl_coefficient": 0.1, "old_logprob": LOW, "ref_logprob": LOW},
-            "kl_coefficient is given, expected none with gdpo.advantages, which reads reward parts only: ",
+            "kl_coefficient is given, expected no kl_coefficient with gdpo.advantages, which reads reward parts only: ",
         ),
         (
             {"token_reward": LOW},
-            "token_reward is given, expected none with gdpo.advantages, which reads reward parts only: ",
+            "token_reward is given, expected no token_reward with gdpo.advantages, which reads reward parts only: ",
         ),
     ],
 )
@@ -279,7 +279,7 @@ def test_every_step_carries_its_outcome() -> None:
         loss_ready(rollout, by=Choices(estimator=GAE))
     assert str(refused.value) == (
         "last[0] is False, expected True on every row for gae.advantages: it assigns credit within a row, "
-        "so earlier steps would get none; merge the steps, or use an outcome estimator"
+        "so earlier steps would get no credit; merge the steps, or use an outcome estimator"
     )
 
 

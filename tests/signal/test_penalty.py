@@ -47,7 +47,9 @@ def test_as_loss() -> None:
 
 def test_refused() -> None:
     """A trained token without a number, a negative price."""
-    with pytest.raises(InputError, match=r"^kl\[0, 2\] is inf, expected a finite number: a trained token needs one"):
+    with pytest.raises(
+        InputError, match=r"^kl\[0, 2\] is inf, expected a finite number: a trained token needs a finite value"
+    ):
         in_reward(REWARD.nan_to_num(), KL, mask=torch.ones_like(MASK), coefficient=0.5)
     with pytest.raises(InputError, match=r"^token_reward\[0, 2\] is nan"):
         in_reward(REWARD, KL, mask=torch.ones_like(MASK), coefficient=0.5)

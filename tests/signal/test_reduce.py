@@ -103,7 +103,7 @@ def test_prompt_tokens_are_refused() -> None:
         Aggregation("prompt-mean", 2.0)
     with pytest.raises(InputError, match=r"^prompt_tokens is given, expected None with mode 'token-mean'"):
         Aggregation("token-mean", 2.0, torch.tensor([3, 3]))
-    with pytest.raises(InputError, match=r"^prompt_tokens has dtype float32, expected whole: "):
+    with pytest.raises(InputError, match=r"^prompt_tokens has dtype float32, expected an integer dtype: "):
         Aggregation("prompt-mean", 2.0, torch.tensor([3.0]))
     for counts, told in {
         (3, 3): r"^prompt_tokens has shape \[2\], expected \[3\]: one for each row$",

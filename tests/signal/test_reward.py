@@ -37,15 +37,18 @@ def test_overlong_penalty() -> None:
 
 
 REFUSED: dict[str, Callable[[], Tensor]] = {
-    "reward[2] is nan, expected a finite number: a row with a trained token needs one (mask the row to leave it "
-    "out)": lambda: rescaled(REWARD, live=torch.ones(4).bool(), bias=0.0, scale=1.0),
+    (
+        "reward[2] is nan, expected a finite number: a row with a trained token needs a finite value (mask the row to "
+        "leave it out)"
+    ): lambda: rescaled(REWARD, live=torch.ones(4).bool(), bias=0.0, scale=1.0),
     "scale is -1.0, expected a number above 0": lambda: rescaled(REWARD, live=LIVE, bias=0.0, scale=-1.0),
     "most is -1.0, expected 1.0 or more: it is the upper bound, and least the lower one": lambda: clipped(
         REWARD, live=LIVE, least=1.0, most=-1.0
     ),
-    "scored has dtype float32, expected bool: a mask says yes or no; compare numbers to make one, as in mask > 0": (
-        lambda: suppressed(REWARD, live=LIVE, scored=LIVE.float())
-    ),
+    (
+        "scored has dtype float32, expected bool: a mask is True or False; compare numbers to make a mask, as in "
+        "scored > 0"
+    ): (lambda: suppressed(REWARD, live=LIVE, scored=LIVE.float())),
     "length[1] is -1, expected 0 tokens or more": lambda: overlong_penalty(
         torch.tensor([3, -1]), limit=4, buffer=2, factor=1.0
     ),

@@ -19,7 +19,7 @@ WRONG = {
         "mask has shape [3, 3], expected B = 2, as in reward",
     ),
     "log-probs of another width": ({"old_logprob": torch.zeros(2, 4)}, "old_logprob has shape [2, 4], expected [2, 3]"),
-    "groups of numbers": ({"group": torch.zeros(2)}, "group has dtype float32, expected whole"),
+    "groups of numbers": ({"group": torch.zeros(2)}, "group has dtype float32, expected an integer dtype"),
     "parts without an axis": ({"reward_parts": torch.zeros(2)}, "reward_parts has shape [2], expected"),
     "parts of other rows": (
         {"reward_parts": torch.zeros(3, 2)},
@@ -48,7 +48,7 @@ UNTOLD: dict[str, tuple[Callable[[], list[Step]], dict[str, dict[str, float]], s
     "no reward": (
         lambda: [_step("a", last=True)],
         {"reward": {}},
-        "reward has no entry for trajectory a, expected one",
+        "reward has no entry for trajectory a, expected an entry for each trajectory",
     ),
     "a tail without its flag": (lambda: [_step("a", last=False)], {}, "trajectory a ends in a step that is not last"),
 }

@@ -45,24 +45,29 @@ def test_valid_arguments() -> None:
     _of_parts(torch.ones(2, 3), weight=torch.ones(3), row=None)
 
 
-WIDE = "expected whole: labels and counts are integers; convert them, as in labels.long()"
+WIDE = "expected an integer dtype: labels and counts are integers; convert the tensor, as in group.long()"
 
 REFUSED: dict[str, dict[str, Any]] = {
-    "live has dtype float32, expected bool: a mask says yes or no; compare numbers to make one, as in mask > 0": {
+    "live has dtype float32, expected bool: a mask is True or False; compare numbers to make a mask, as in live > 0": {
         "live": ROWS
     },
     f"group has dtype float32, {WIDE}": {"group": ROWS},
     f"group has dtype bool, {WIDE}": {"group": FACTS},
-    "reward has dtype int64, expected floating: convert it, as in values.float()": {"reward": LABELS},
-    "reward is of type list, expected a tensor, floating: convert it, as in values.float()": {"reward": [0.5]},
-    "reward is on the meta device, expected a device that holds values: the checks read them": {
+    "reward has dtype int64, expected a floating-point dtype: convert the tensor, as in reward.float()": {
+        "reward": LABELS
+    },
+    "reward is of type list, expected a tensor of a floating-point dtype: make a tensor, as in torch.tensor(reward)": {
+        "reward": [0.5]
+    },
+    "reward is on the meta device, expected a device with values: the checks read the values": {
         "reward": ROWS.to("meta")
     },
     "live has shape [1], expected [2], as in reward": {"live": FACTS[:1]},
-    "reward has shape [2, 1], expected 1 axes [B]: no tensor is broadcast": {"reward": ROWS.unsqueeze(1)},
-    "reward[1] is nan, expected a finite number: a row with a trained token needs one (mask the row to leave it out)": {
-        "reward": torch.tensor([0.0, torch.nan])
-    },
+    "reward has shape [2, 1], expected 1 axis [B]: no tensor is broadcast": {"reward": ROWS.unsqueeze(1)},
+    (
+        "reward[1] is nan, expected a finite number: a row with a trained token needs a finite value (mask the row to "
+        "leave it out)"
+    ): {"reward": torch.tensor([0.0, torch.nan])},
 }
 
 
@@ -77,9 +82,9 @@ def test_tensors(message: str) -> None:
 
 
 def test_columns_and_their_mask() -> None:
-    with pytest.raises(InputError, match=r"^mask has shape \[2, 2\], expected 1 axes \[B\]: no tensor is broadcast$"):
+    with pytest.raises(InputError, match=r"^mask has shape \[2, 2\], expected 1 axis \[B\]: no tensor is broadcast$"):
         _of_tokens(ROWS, mask=torch.ones(2, 2).bool(), decay=0.5)
-    with pytest.raises(InputError, match=r"^value has shape \[2, 2\], expected 1 axes \[N\]: no tensor is broadcast$"):
+    with pytest.raises(InputError, match=r"^value has shape \[2, 2\], expected 1 axis \[N\]: no tensor is broadcast$"):
         _of_tokens(torch.zeros(2, 2), mask=Segments(FACTS, torch.tensor([2])), decay=0.5)
     with pytest.raises(InputError, match=r"^weight has shape \[2\], expected K = 3, as in parts$"):
         _of_parts(torch.ones(2, 3), weight=torch.ones(2), row=None)
@@ -95,7 +100,9 @@ def test_plain_values() -> None:
 
 
 def test_a_result_that_is_not_finite_is_explained() -> None:
-    with pytest.raises(InputError, match=r"^value\[0\] is nan, expected a finite number: a trained token needs one"):
+    with pytest.raises(
+        InputError, match=r"^value\[0\] is nan, expected a finite number: a trained token needs a finite value"
+    ):
         _of_tokens(torch.tensor([torch.nan, 0.0]), mask=FACTS, decay=0.5)
     explain_result(torch.tensor(torch.inf), where=FACTS, value=torch.tensor([1e38, 1e38]))
 

@@ -127,8 +127,8 @@ def _unreadable(function: object, error: Exception) -> str:
         stated = [*map(repr, function.args), *(f"{name}={value!r}" for name, value in function.keywords.items())]
         name = getattr(function.func, "__qualname__", type(function.func).__name__)
         return (
-            f"function is a partial of {name} with the arguments {', '.join(stated)}, which {name} does not take, "
-            f"expected arguments among its parameters{_parameters(function.func)}: remove or rename the others"
+            f"function is a partial of {name} with {', '.join(stated)}, and {name} does not take all of them, expected "
+            f"arguments for its parameters{_parameters(function.func)}: remove or rename those that do not fit"
         )
     kind, words = type(function).__name__, " ".join(str(error).split())
     return (

@@ -123,7 +123,9 @@ def claims_from_options(stage: Stage, algorithm: str, texts: Iterable[str]) -> C
     spelt = {_spelling(one): one for one in (*known, *ALIASES)}.get(_spelling(algorithm), algorithm)
     name, more = ALIASES.get(spelt, {}).get(stage, (spelt, {}))
     if name and not known:
-        raise SentinelError(f"--algorithm is {algorithm!r}, but stage {stage} has no named algorithms: drop it")
+        raise SentinelError(
+            f"--algorithm is {algorithm!r}, but stage {stage} has no named algorithms: drop the algorithm"
+        )
     if "aggregation" in _keys(stage) and name in _values("aggregation", stage):
         raise SentinelError(
             f"--algorithm is {algorithm!r}, an aggregation, not an algorithm: claim aggregation={name} ({PAGE})"
@@ -182,7 +184,9 @@ def parse_claims(texts: Iterable[str], stage: Stage) -> Claims:
                 f"--claim is {text!r}, which does not exist at stage {stage}: {nearest(value, allowed)} ({PAGE})"
             )
         if values.get(key, value) != value:
-            raise SentinelError(f"--claim {key} is {values[key]!r} and {value!r}, expected one value")
+            raise SentinelError(
+                f"--claim {key} is {values[key]!r} and {value!r}, expected one value: drop one of the two"
+            )
         values[key] = value
     return claims_from_text(values, STATED)
 

@@ -55,7 +55,7 @@ def explain_error(codecs: Mapping[str, Codec], error: Exception, passed: Mapping
         return error
     if isinstance(error, TypeError | RuntimeError) and (other := _unusual_types(passed)):
         return NotApplicable(f"the function refuses {other}: {type(error).__name__}: {words}")
-    return CallFailed(f"it raised {type(error).__name__}: {words}{_line_of(error)}{hint}; passed {arguments}")
+    return CallFailed(f"the function raised {type(error).__name__}: {words}{_line_of(error)}{hint}; passed {arguments}")
 
 
 def _hint_on_text_ids(codecs: Mapping[str, Codec], error: Exception) -> str:

@@ -176,7 +176,10 @@ def _with_gradient(target: Target, boundary: Boundary) -> Boundary:
     """The boundary of log-probs or an entropy, with the claim of a gradient, or a note that it has no gradient."""
     if has_gradient(target, boundary):
         return replace(boundary, claims=boundary.claims | said("its result has a gradient", gradient="own"))
-    return replace(boundary, notes=(*boundary.notes, "its result has no gradient, as for an old policy or a metric"))
+    return replace(
+        boundary,
+        notes=(*boundary.notes, "the result of the function has no gradient, as for an old policy or a metric"),
+    )
 
 
 def _function(target: Target, path: str) -> Callable[..., Any]:

@@ -21,6 +21,7 @@ from rl_sentinel.core.case import Scalar
 from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import Unbindable
+from rl_sentinel.core.phrasing import shortened
 
 #: Names of the number of responses of a prompt -> whether they are as many rows apart as there are prompts.
 GROUP_SIZES = {GROUP_SIZE: False, STRIDED_GROUP_SIZE: True}
@@ -88,7 +89,10 @@ def stated_groups(
         if name not in GROUP_SIZES:
             continue
         if not isinstance(size, int | float) or size not in range(2, _MOST_RESPONSES + 1):
-            raise Unbindable(f"{name} is {size}, expected a whole number from 2 to {_MOST_RESPONSES}")
+            raise Unbindable(
+                f"{name} is {shortened(size)}, expected a whole number from 2 to {_MOST_RESPONSES}: responses per "
+                "prompt"
+            )
         return FixedGroups(int(size), GROUP_SIZES[name])
     held = [(role_of(name), x) for name, x in outside.items() if role_of(name) in GROUP_SIZES and x > 1]
     return FixedGroups(int(held[0][1]), GROUP_SIZES[held[0][0]]) if held and _may_hold_group_size(arguments) else None

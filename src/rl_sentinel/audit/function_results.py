@@ -57,7 +57,7 @@ def refusal_notes(verdicts: Iterable[Verdict]) -> Iterator[str]:
         >>> reason = "ZeroDivisionError: division by zero; passed rewards=reward as a list of 2"
         >>> verdict = Verdict(law="DEG002", boundary="f", setting="", outcome="not-applicable", reason=reason)
         >>> list(refusal_notes([verdict]))
-        ['it raised ZeroDivisionError: division by zero on every batch of DEG002, which was not checked']
+        ['the function raised ZeroDivisionError: division by zero on every batch of DEG002, which was not checked']
     """
     laws: dict[str, list[str]] = {}
     for verdict in verdicts:
@@ -66,4 +66,4 @@ def refusal_notes(verdicts: Iterable[Verdict]) -> Iterator[str]:
             laws.setdefault(" ".join(found[1].split()), []).append(verdict.law)
     for exception, codes in laws.items():
         unchecked = "which was not checked" if len(codes) == 1 else "which were not checked"
-        yield f"it raised {exception} on every batch of {', '.join(codes)}, {unchecked}"
+        yield f"the function raised {exception} on every batch of {', '.join(codes)}, {unchecked}"

@@ -14,6 +14,7 @@ from packaging.version import InvalidVersion, Version
 
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.core.paths import expanded
+from rl_sentinel.core.phrasing import nearest, shortened
 
 
 class Entry(pydantic.BaseModel):
@@ -38,7 +39,8 @@ class Entry(pydantic.BaseModel):
     @classmethod
     def _names_one_finding(cls, signature: str) -> str:
         if "*" in signature:
-            raise ValueError("* is not a wildcard here, expected the whole signature of one finding")
+            message = f"{signature!r} contains *, expected the whole signature of one finding: * is not a wildcard here"
+            raise ValueError(message)
         return signature
 
 
@@ -132,11 +134,24 @@ def read(path: Path, option: str = "--known") -> KnownFile:
             f"{_KINDS[option]} file {path} is malformed ({error}), expected TOML of [[finding]] tables"
         ) from error
     except pydantic.ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(p) for p in first["loc"])
-        allowed = ", ".join(Entry.model_fields)
-        raise SentinelError(f"{_KINDS[option]} file {path}[{key}]: {first['msg']}, expected only {allowed}") from error
+        raise SentinelError(f"{_KINDS[option]} file {path}{_reason(error)}") from error
     return file
+
+
+def _reason(error: pydantic.ValidationError) -> str:
+    """The key of the first wrong entry, in brackets, and what is wrong; unknown keys come first."""
+    errors = error.errors()
+    first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
+    place = [str(p) for p in first["loc"]]
+    key = f"[{'.'.join(place)}]"
+    if first["type"] == "extra_forbidden":
+        kind = KnownFile if len(place) == 1 else Entry
+        return f"{key} is unknown, {nearest(place[-1], kind.model_fields)}"
+    if first["type"] == "missing":
+        return f"{key} is missing, expected a value in each [[finding]]"
+    if first["type"] == "value_error":
+        return f"{key}: {first['ctx']['error']}"
+    return f"{key} is {shortened(first['input'])}, {first['msg'].replace('Input should be', 'expected')}"
 
 
 def shipped(framework: str) -> list[Known]:

@@ -12,32 +12,48 @@ from rl_sentinel.audit.law_codes import codes
 from rl_sentinel.audit.sandbox.request import MOST_CASES
 from rl_sentinel.core.claims import Claims
 from rl_sentinel.core.errors import InputError, SentinelError
-from rl_sentinel.core.phrasing import nearest
+from rl_sentinel.core.phrasing import nearest, shortened
 
 #: Seeds must be below this number: the number of a case is added to the seed, and torch must accept the sum.
 _SEEDS = 2**62
 
 
 def validate_stage(stage: object, level: object) -> None:
-    """Require a known stage and level."""
+    """Require a known stage and level.
+
+    Raises:
+        InputError: if the stage or the level is unknown.
+    """
     if not isinstance(stage, str) or stage not in STAGES:
-        raise InputError(f"stage is {stage!r}, expected one of {', '.join(STAGES)}: what your function computes")
+        raise InputError(
+            f"stage is {shortened(stage)}, expected one of {', '.join(STAGES)}: what your function computes"
+        )
     if not isinstance(level, str) or level not in LEVELS:
-        raise InputError(f"level is {level!r}, expected one of {', '.join(LEVELS)}")
+        raise InputError(f"level is {shortened(level)}, expected one of {', '.join(LEVELS)}")
 
 
 def validate_search(seed: object, budget: object) -> None:
-    """Require a seed and a number of random cases that are in range."""
+    """Require a seed and a number of random cases that are in range.
+
+    Raises:
+        InputError: if one of them is not a whole number, or out of range.
+    """
     if not isinstance(budget, int) or isinstance(budget, bool) or not 2 <= budget <= MOST_CASES:
-        raise InputError(f"budget is {budget!r}, expected 2 to {MOST_CASES}: random cases per law")
+        raise InputError(
+            f"budget is {shortened(budget)}, expected a whole number from 2 to {MOST_CASES}: random cases per law"
+        )
     if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < _SEEDS:
-        raise InputError(f"seed is {seed!r}, expected a whole number from 0 to {_SEEDS - 1}")
+        raise InputError(f"seed is {shortened(seed)}, expected a whole number from 0 to {_SEEDS - 1}")
 
 
 def law_codes(name: str, laws: object) -> tuple[str, ...]:
-    """Convert a list of law codes or law names to codes; ``name`` is the option that the error names."""
+    """Convert a list of law codes or law names to codes; ``name`` is the option that the error names.
+
+    Raises:
+        InputError: if it is not a list of known codes or names.
+    """
     if not isinstance(laws, Sequence) or isinstance(laws, str) or not all(isinstance(x, str) for x in laws):
-        raise InputError(f'{name} is {laws!r}, expected a list of codes, as in {name}=["MSK001"]')
+        raise InputError(f'{name} is {shortened(laws)}, expected a list of codes, as in {name}=["MSK001"]')
     try:
         return codes(laws)
     except SentinelError as error:
@@ -45,7 +61,11 @@ def law_codes(name: str, laws: object) -> tuple[str, ...]:
 
 
 def chosen_laws(laws: object) -> tuple[str, ...]:
-    """The codes of the laws to check; None gives an empty tuple, which means all laws."""
+    """The codes of the laws to check; None gives an empty tuple, which means all laws.
+
+    Raises:
+        InputError: if the list is empty, or as for :func:`law_codes`.
+    """
     if laws is None:
         return ()
     chosen = law_codes("laws", laws)
@@ -55,10 +75,14 @@ def chosen_laws(laws: object) -> tuple[str, ...]:
 
 
 def parsed_claims(stage: str, algorithm: object, claims: object) -> Claims:
-    """The claims that the user states and the claims that the algorithm implies."""
+    """The claims that the user states and the claims that the algorithm implies.
+
+    Raises:
+        InputError: if the algorithm, a claim or its value is unknown.
+    """
     algorithm = "" if algorithm is None else algorithm
     if not isinstance(algorithm, str):
-        raise InputError(f'algorithm is {algorithm!r}, expected a name, as in algorithm="grpo"')
+        raise InputError(f'algorithm is {shortened(algorithm)}, expected a name, as in algorithm="grpo"')
     table = _table("claims", claims, 'claims={"scope": "group"}')
     try:
         return claims_of(STAGES[stage].stage, algorithm, cast("dict[str, str | bool | None]", table))
@@ -72,14 +96,18 @@ def bindings(bind: object) -> dict[str, object]:
 
 
 def parsed_numbers(numbers: object) -> dict[str, float]:
-    """The numbers by their names in formulas; an unknown name or a value that is not finite is an error."""
+    """The numbers by their names in formulas; an unknown name or a value that is not finite is an error.
+
+    Raises:
+        InputError: if a name is unknown, or a value is not finite.
+    """
     table = _table("numbers", numbers, 'numbers={"clip_low": 0.2}')
     parsed: dict[str, float] = {}
     for name, value in table.items():
         if name not in STATED_NAMES:
             raise InputError(f"numbers has {name!r}, which no formula reads: {nearest(name, sorted(STATED_NAMES))}")
         if not _is_finite(value):
-            raise InputError(f"numbers[{name}] is {value!r}, expected a finite number")
+            raise InputError(f"numbers[{name}] is {shortened(value)}, expected a finite number")
         parsed[name] = float(cast("float", value))
     return parsed
 
@@ -97,5 +125,5 @@ def _table(name: str, value: object, example: str) -> dict[str, object]:
     if value is None:
         return {}
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise InputError(f"{name} is {value!r}, expected a dict with strings as keys, as in {example}")
+        raise InputError(f"{name} is {shortened(value)}, expected a dict with strings as keys, as in {example}")
     return dict(value)

@@ -26,12 +26,14 @@ def base_of(targets: Sequence[TargetSpec], text: str, options: Sequence[str]) ->
     if not targets:
         raise SentinelError("--against needs one TARGET: name the target to compare")
     if len(targets) != 1:
-        raise SentinelError(f"--against needs one TARGET, and {len(targets)} are given: keep one")
+        raise SentinelError(f"--against needs one TARGET, but {len(targets)} targets are given: keep one of them")
     framework = targets[0].framework.name
     if base.framework.name != framework:
         raise SentinelError(f"--against is {base.text!r}, expected a target of {framework}, like {targets[0].text!r}")
     if options:
-        raise SentinelError(f"{options[0]} does not apply to --against, which prints changes only: drop one of the two")
+        raise SentinelError(
+            f"{options[0]} does not apply to --against, which prints changes only: drop one of the two options"
+        )
     return base
 
 
@@ -45,7 +47,7 @@ def _parsed(targets: Sequence[TargetSpec], text: str) -> TargetSpec:
         file, _, name = targets[0].function.partition(":")
         raise SentinelError(
             f"--against is {text!r}, expected a function, as in older.py:{name}: to compare with an older revision, "
-            f"write it to another file, git show REVISION:./{file} > older.py"
+            f"write that revision to another file, as in git show REVISION:./{file} > older.py"
         ) from error
 
 

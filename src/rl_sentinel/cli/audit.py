@@ -93,7 +93,9 @@ def audit(  # noqa: PLR0913 - the options of the command
     """Run TARGET's real functions against the laws; exit 0: no findings, 1: findings, 2: could not run."""
     chosen, ignored, cases = codes(law), codes(ignore), _cases(budget, thorough=thorough)
     if chosen and set(chosen) <= set(ignored):
-        raise SentinelError(f"--ignore leaves out every law of --law ({', '.join(chosen)}): drop one")
+        raise SentinelError(
+            f"--ignore leaves out every law of --law ({', '.join(chosen)}): drop one of the two options"
+        )
     specs = [parse_target(t) for t in targets or ()]
     function_options = FunctionOptions.parsed(
         stage=stage, algorithm=algorithm, claim=claim, bind=bind, axes=axes, number=number
@@ -156,7 +158,9 @@ def _outputs(report: Sequence[str], json_path: Path | None, known: Path | None, 
 def _cases(budget: int | None, *, thorough: bool) -> int | None:
     """The number of random cases per pair; None if no option states it."""
     if thorough and budget is not None:
-        raise SentinelError(f"--thorough means --budget {THOROUGH}, and --budget is {budget}: drop one")
+        raise SentinelError(
+            f"--thorough means --budget {THOROUGH}, but --budget is {budget}: drop one of the two options"
+        )
     return THOROUGH if thorough else budget
 
 

@@ -148,7 +148,7 @@ def _require_verdicts(audit: Audit) -> None:
     if audit.counts["holds"] + audit.counts["broken"]:
         return
     reason = next((v.reason for v in audit.verdicts if v.outcome == "errored"), "no law applies")
-    raise SentinelError(f"recipe cannot be certified ({reason}): fix it, or train with --uncertified")
+    raise SentinelError(f"recipe cannot be certified ({reason}): fix the cause, or train with --uncertified")
 
 
 def _read_certificate(path: Path) -> dict[str, Any] | None:

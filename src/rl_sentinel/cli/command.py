@@ -22,5 +22,5 @@ class Command(TyperCommand):
         for argument, following in pairwise([*given, "-"]):
             option, equals, value = argument.partition("=")
             if option in valued and not (value if equals else following).strip():
-                raise SentinelError(f"{option} has no value: give it one, or drop it")
+                raise SentinelError(f"{option} has no value: state a value, or drop the option")
         return super().parse_args(ctx, args)

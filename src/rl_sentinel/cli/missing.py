@@ -19,7 +19,7 @@ def list_missing(console: Console, target: TargetSpec, python: str) -> None:
         SentinelError: if the target is a function, or none of its boundaries could be called.
     """
     if target.form == "function":
-        raise SentinelError(f"--missing applies to a framework, not to the function {target.text}")
+        raise SentinelError(f"--missing applies to a framework, not to the function {target.text}: drop --missing")
     job, source = request(target, "entered", python=python)
     with closing(events(job, python)) as stream:
         entered = [name for event in stream if event["event"] == "entered" for name in event["names"]]

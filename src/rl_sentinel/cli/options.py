@@ -158,7 +158,7 @@ def _pairs(option: str, texts: Sequence[str] | None, example: str) -> list[tuple
         if not (name and equals and value):
             raise SentinelError(f"{option} is {text!r}, expected NAME=VALUE, as in {option} {example}")
         if [key for key, _, _ in pairs].count(name) > 1:
-            raise SentinelError(f"{option} names {name} twice, expected each parameter once: remove one")
+            raise SentinelError(f"{option} names {name} twice, expected each name once: remove one of the options")
     return [(name, value) for name, _, value in pairs]
 
 

@@ -20,7 +20,7 @@ def writable(path: Path, option: str) -> Path:
     if _special(real):
         return real
     if not real.parent.is_dir():
-        raise SentinelError(f"{option} is {str(path)!r}, expected a file in an existing folder: create it first")
+        raise SentinelError(f"{option} is {str(path)!r}, expected a file in an existing folder: create the folder")
     _check_writable(real.parent, path, option)
     return real
 

@@ -69,7 +69,9 @@ class Outputs:
         places = [p.resolve() for p in (*outputs.issues, *files, *outputs.repros) if p]
         twice = next((p for p in places if places.count(p) > 1), None)
         if twice:
-            raise SentinelError(f"{twice} is named twice, and one output would overwrite the other: name two paths")
+            raise SentinelError(
+                f"{twice} is named twice, and one output would overwrite the other: name different paths"
+            )
         return outputs
 
     def add(self, target: TargetSpec, results: Results, version: str) -> None:

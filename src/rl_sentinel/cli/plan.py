@@ -78,7 +78,7 @@ def plan_of_project(function: FunctionOptions, options: Mapping[str, Any], level
     """
     project = read_project(Path.cwd())
     if option := function.option():
-        raise SentinelError(f"{option} needs a TARGET: name one, or set the option in {project.place()}")
+        raise SentinelError(f"{option} needs a TARGET: name a target, or set the option in {project.place()}")
     table = project.table
     request_fields = {name: value for name, value in options.items() if value is not None}
     request_fields = {"seed": table.seed, "budget": table.budget, **request_fields}

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
+from rl_sentinel.core.phrasing import shortened
 
 #: True if the signal library checks its arguments; ``RL_SENTINEL_CHECKS=0`` in the environment turns the checks off.
 CHECKED = os.environ.get("RL_SENTINEL_CHECKS", "1") != "0"
@@ -19,6 +20,9 @@ def refuse_where(wrong: Tensor, describe: Callable[[list[int]], str]) -> None:
     """Raise an ``InputError`` for the first position where ``wrong`` is True, unless checks are off.
 
     ``describe`` receives this position, as one index per axis, and returns the message.
+
+    Raises:
+        InputError: with the message of ``describe``.
 
     Example:
         >>> import torch
@@ -63,7 +67,7 @@ def number(name: str, value: object) -> None:
         rl_sentinel.core.errors.InputError: reward is [0.5], expected a number
     """
     if not is_number(value):
-        raise InputError(f"{name} is {value!r}, expected a number")
+        raise InputError(f"{name} is {shortened(value)}, expected a number")
 
 
 def one_of(name: str, value: object, words: Sequence[str]) -> None:
@@ -79,7 +83,7 @@ def one_of(name: str, value: object, words: Sequence[str]) -> None:
         rl_sentinel.core.errors.InputError: over is 'min', expected one of sum, mean
     """
     if not (isinstance(value, str) and value in words):
-        raise InputError(f"{name} is {value!r}, expected one of {', '.join(words)}")
+        raise InputError(f"{name} is {shortened(value)}, expected one of {', '.join(words)}")
 
 
 def function(name: str, value: object) -> None:
@@ -97,7 +101,7 @@ def function(name: str, value: object) -> None:
     try:
         inspect.signature(value)  # type: ignore[arg-type]  # this call finds out whether it is callable
     except (TypeError, ValueError):
-        raise InputError(f"{name} is {value!r}, expected a function whose parameters can be read") from None
+        raise InputError(f"{name} is {shortened(value)}, expected a function whose parameters can be read") from None
 
 
 def takes(name: str, value: Callable[..., Any], columns: int, *named: str) -> None:

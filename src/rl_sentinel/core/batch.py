@@ -121,6 +121,9 @@ def batch_of(mask: Tensor, **values: Tensor) -> Batch:
     Other columns get their default: one group, one trajectory per row,
     full length, reward 0, log-probs 0.
 
+    Raises:
+        ValueError: if a column is unknown.
+
     Example:
         >>> import torch
         >>> from rl_sentinel.core.batch import batch_of

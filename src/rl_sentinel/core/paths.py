@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.core.phrasing import shortened
 
 
 def expanded(text: str, what: str) -> Path:
@@ -21,11 +22,11 @@ def expanded(text: str, what: str) -> Path:
         PosixPath('runs/a')
         >>> expanded("", "out")
         Traceback (most recent call last):
-        rl_sentinel.core.errors.SentinelError: out is '', expected a path: name one
+        rl_sentinel.core.errors.SentinelError: out is '', expected a path: name a file or folder
     """
     if not text.strip() or "\0" in text:
-        raise SentinelError(f"{what} is {text!r}, expected a path: name one")
+        raise SentinelError(f"{what} is {shortened(text)}, expected a path: name a file or folder")
     try:
         return Path(text).expanduser()
     except RuntimeError as error:
-        raise SentinelError(f"{what} is {text!r}, expected a path: no such home folder, name another") from error
+        raise SentinelError(f"{what} is {text!r}, expected a path: this home folder does not exist") from error

@@ -10,6 +10,9 @@ _DIGITS = (4, 6, 9, 17)
 #: Whole numbers below this one are written in full.
 _WHOLE = 1e9
 
+#: Characters of a value that a message shows.
+_WIDTH = 60
+
 #: Name of each axis of a position: row, token, and word of the vocabulary.
 _AXES = ("row", "token", "word")
 
@@ -69,6 +72,18 @@ def nearest(word: str, known: Iterable[str]) -> str:
     names = list(known)
     matches = get_close_matches(word, names, n=1, cutoff=0.6)
     return f"the nearest is {matches[0]!r}" if matches else f"expected one of {', '.join(names)}"
+
+
+def shortened(value: object) -> str:
+    """A value in one line, cut after 60 characters.
+
+    Example:
+        >>> from rl_sentinel.core.phrasing import shortened
+        >>> shortened([1.5]), len(shortened("a" * 1000))
+        ('[1.5]', 63)
+    """
+    text = " ".join(repr(value).split())
+    return text if len(text) <= _WIDTH else f"{text[:_WIDTH]}..."
 
 
 def _formatted(value: float, digits: int) -> str:

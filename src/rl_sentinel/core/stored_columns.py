@@ -52,13 +52,13 @@ def check_values(name: str, values: object) -> None:
         if not all(isinstance(x, list) for x in level):
             found = next(x for x in level if not isinstance(x, list))
             raise ValueError(
-                f"batch[{name}] holds {_short(found)}, expected a list nested by the axes {' '.join(axes)}"
+                f"batch[{name}] contains {_short(found)}, expected a list nested by the axes {' '.join(axes)}"
             )
         level = [y for x in level if isinstance(x, list) for y in x]
     for x in level:
         if not isinstance(x, _KINDS[role]) or (isinstance(x, bool) and role != "mask"):
             expected = f"{_VALUES[role]} nested by the axes {' '.join(axes)}"
-            raise ValueError(f"batch[{name}] holds {_short(x)}, expected {expected}")
+            raise ValueError(f"batch[{name}] contains {_short(x)}, expected {expected}")
 
 
 def _short(x: object) -> str:
@@ -100,7 +100,7 @@ def check_batch(batch: Batch) -> None:
 def _within(name: str, column: Tensor, low: int, high: int) -> None:
     bad = column[(column < low) | (column > high)]
     if bad.numel():
-        raise ValueError(f"batch[{name}] holds {int(bad.flatten()[0])}, expected {low} to {high}")
+        raise ValueError(f"batch[{name}] contains {int(bad.flatten()[0])}, expected {low} to {high}")
 
 
 def check_knobs(name: str, knobs: object) -> dict[str, Any]:

@@ -58,10 +58,10 @@ _OWN = frozenset({"trajectory"})
 
 def _applies(boundary: Boundary) -> str:
     if not _is_relative(boundary) and not _credits_lone(boundary):
-        return "it does not claim a relative baseline"
+        return "the boundary does not claim a relative baseline"
     if not boundary.reads & {"reward", "reward_parts"}:
-        return "it reads no task reward"
-    return "" if advantages(boundary) else "it returns no advantage"
+        return "the boundary reads no task reward"
+    return "" if advantages(boundary) else "the boundary returns no advantage"
 
 
 def _is_relative(boundary: Boundary) -> bool:

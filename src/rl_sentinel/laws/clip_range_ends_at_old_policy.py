@@ -69,12 +69,12 @@ _ROUNDINGS = 16
 
 def _applies(boundary: Boundary) -> str:
     if not boundary.claims.ratio:
-        return "it claims no ratio of two policies"
+        return "the boundary claims no ratio of two policies"
     if value_of(boundary.claims.on_policy_gradient) == "other":
-        return "it claims another gradient than the policy gradient on the first step"
+        return "the boundary claims another gradient than the policy gradient on the first step"
     weighs = "loss" in boundary.outputs and {"logprob", "advantage"} <= boundary.reads
     asked = weighs and len(LOGPROBS & boundary.reads) > 1
-    return "" if asked else "it has no loss that weighs ratios of log-probs by advantages"
+    return "" if asked else "the boundary has no loss that weighs ratios of log-probs by advantages"
 
 
 def _vary(case: Case, variant: int) -> Case | None:

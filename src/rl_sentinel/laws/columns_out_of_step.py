@@ -45,7 +45,7 @@ def _counts(boundary: Boundary) -> list[str]:
 
 
 def _applies(boundary: Boundary) -> str:
-    return "" if _counts(boundary) else "it does not report which sample each column of a row belongs to"
+    return "" if _counts(boundary) else "the boundary does not report which sample each column of a row belongs to"
 
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:

@@ -47,7 +47,7 @@ LONGER = (16, 21)
 
 
 def _applies(boundary: Boundary) -> str:
-    return "" if "context" in boundary.axes else "its adapter cannot split a sequence over ranks"
+    return "" if "context" in boundary.axes else "the adapter cannot split a sequence over ranks"
 
 
 def _vary(case: Case, variant: int) -> Case | None:

@@ -57,7 +57,7 @@ def _counts(boundary: Boundary) -> list[str]:
 
 
 def _applies(boundary: Boundary) -> str:
-    return "" if _counts(boundary) else "it does not tokenize conversations"
+    return "" if _counts(boundary) else "the boundary does not tokenize conversations"
 
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:

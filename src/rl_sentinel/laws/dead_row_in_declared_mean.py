@@ -47,8 +47,8 @@ def _declared(boundary: Boundary) -> list[str]:
 
 def _applies(boundary: Boundary) -> str:
     if "mask" not in boundary.reads:
-        return "it reads no mask"
-    return "" if _declared(boundary) else "it declares no number over live rows"
+        return "the boundary reads no mask"
+    return "" if _declared(boundary) else "the boundary declares no number over live rows"
 
 
 def _vary(case: Case, variant: int) -> Case | None:

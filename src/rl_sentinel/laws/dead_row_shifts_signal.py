@@ -50,7 +50,7 @@ AMOUNTS = (1.0, 100.0, -100.0)
 
 
 def _applies(boundary: Boundary) -> str:
-    return "" if "mask" in boundary.reads else "it reads no mask"
+    return "" if "mask" in boundary.reads else "the boundary reads no mask"
 
 
 def _vary(case: Case, variant: int) -> Case | None:

@@ -61,7 +61,7 @@ def _own_level(case: Case) -> Level:
 
 
 def _applies(boundary: Boundary) -> str:
-    return "" if boundary.outputs else "it has no outputs"
+    return "" if boundary.outputs else "the boundary has no outputs"
 
 
 def _vary(case: Case, variant: int) -> Case | None:

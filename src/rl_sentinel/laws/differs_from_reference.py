@@ -70,7 +70,7 @@ def _applies(boundary: Boundary) -> str:
         raise Undecided(boundary.undecided)
     is_estimator = _is_estimator(boundary)
     known = is_estimator or any(known_output(boundary, name) for name in boundary.outputs)
-    return "" if known else "it claims no algorithm whose formula is known"
+    return "" if known else "the boundary claims no algorithm whose formula is known"
 
 
 def _is_estimator(boundary: Boundary) -> bool:

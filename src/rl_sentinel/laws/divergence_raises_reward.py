@@ -59,8 +59,8 @@ def _rewards(boundary: Boundary) -> tuple[str, ...]:
 
 def _applies(boundary: Boundary) -> str:
     if "ref_logprob" not in boundary.reads or not boundary.reads & _POLICIES:
-        return "it reads no policy beside its reference"
-    return "" if _rewards(boundary) else "it returns no reward and no advantage"
+        return "the boundary reads no policy beside its reference"
+    return "" if _rewards(boundary) else "the boundary returns no reward and no advantage"
 
 
 def _vary(case: Case, variant: int) -> Case | None:

@@ -48,7 +48,7 @@ def _mean(boundary: Boundary, output: Output) -> bool:
 
 def _applies(boundary: Boundary) -> str:
     means = any(_mean(boundary, output) for output in boundary.outputs.values())
-    return "" if means else "it claims no mean, and no number declares its population"
+    return "" if means else "the boundary claims no mean, and no number declares its population"
 
 
 def _vary(case: Case, variant: int) -> Case | None:

@@ -41,9 +41,9 @@ from rl_sentinel.search.on_policy_step import first_step, row_constant
 
 def _applies(boundary: Boundary) -> str:
     if not boundary.claims.ratio:
-        return "it claims no ratio of two policies"
+        return "the boundary claims no ratio of two policies"
     asked = "loss" in boundary.outputs and {"logprob", "advantage"} <= boundary.reads
-    return "" if asked else "it has no loss that weighs log-probs by advantages"
+    return "" if asked else "the boundary has no loss that weighs log-probs by advantages"
 
 
 def _vary(case: Case, variant: int) -> Case | None:

@@ -40,8 +40,8 @@ from rl_sentinel.search.comparison import cells, slopes
 
 def _applies(boundary: Boundary) -> str:
     if "mask" not in boundary.reads:
-        return "it reads no mask"
-    return "" if slopes(boundary) or _masked(boundary) else "it has no gradient, and claims no masked output"
+        return "the boundary reads no mask"
+    return "" if slopes(boundary) or _masked(boundary) else "the boundary has no gradient, and claims no masked output"
 
 
 def _masked(boundary: Boundary) -> list[str]:

@@ -44,10 +44,10 @@ def _flags(boundary: Boundary) -> list[str]:
 
 def _applies(boundary: Boundary) -> str:
     if value_of(boundary.claims.weights) != "constant":
-        return "it does not claim constant weights"
+        return "the boundary does not claim constant weights"
     if "logprob" not in boundary.reads:
-        return "it reads no current log-probs"
-    return "" if _flags(boundary) else "it does not expose whether a weight requires a gradient"
+        return "the boundary reads no current log-probs"
+    return "" if _flags(boundary) else "the boundary does not expose whether a weight requires a gradient"
 
 
 def _vary(case: Case, variant: int) -> Case | None:

@@ -48,7 +48,7 @@ CHANGES = ("giving the groups other ids", "interleaving the rows of the groups")
 
 
 def _applies(boundary: Boundary) -> str:
-    return "" if "group" in boundary.reads else "it reads no group"
+    return "" if "group" in boundary.reads else "the boundary reads no group"
 
 
 def _vary(case: Case, variant: int) -> Case | None:

@@ -58,8 +58,8 @@ def _rewards(boundary: Boundary) -> list[str]:
 
 def _applies(boundary: Boundary) -> str:
     if value_of(boundary.claims.scope) in (None, "batch"):
-        return "it claims no scope, or the scope batch"
-    return "" if _rewards(boundary) else "it reads no reward"
+        return "the boundary claims no scope, or the scope batch"
+    return "" if _rewards(boundary) else "the boundary reads no reward"
 
 
 def _vary(case: Case, variant: int) -> Case | None:

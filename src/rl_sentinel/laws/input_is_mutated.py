@@ -46,7 +46,7 @@ REASON, CALL = "an input must not be changed", Change("the call")
 
 
 def _applies(boundary: Boundary) -> str:
-    return "" if boundary.reads - boundary.writes else "it claims to write every column that it reads"
+    return "" if boundary.reads - boundary.writes else "the boundary claims to write every column that it reads"
 
 
 def _vary(case: Case, variant: int) -> Case | None:

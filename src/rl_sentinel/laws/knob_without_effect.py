@@ -87,7 +87,7 @@ def _knobs(boundary: Boundary, case: Case) -> Iterator[tuple[Knob, ...]]:
 
 def _applies(boundary: Boundary) -> str:
     numbers = any(_numbers(boundary, setting) for setting in boundary.settings)
-    return "" if boundary.claims.knobs or numbers else "it has no setting that must have an effect"
+    return "" if boundary.claims.knobs or numbers else "the boundary has no setting that must have an effect"
 
 
 def _pairs(ask: Ask, case: Case, knob: Knob) -> Pairs | None:

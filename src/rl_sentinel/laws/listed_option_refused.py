@@ -52,7 +52,7 @@ ENOUGH = 8
 
 
 def _applies(boundary: Boundary) -> str:
-    return "" if boundary.claims.options else "it claims no list of allowed values"
+    return "" if boundary.claims.options else "the boundary claims no list of allowed values"
 
 
 def _refusal(ask: Ask, case: Case) -> str | None:

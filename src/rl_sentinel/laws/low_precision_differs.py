@@ -74,10 +74,10 @@ def _judged(output: Output) -> bool:
 
 def _applies(boundary: Boundary) -> str:
     if not _model_columns(boundary):
-        return "it reads no column that a model computes"
+        return "the boundary reads no column that a model computes"
     if "dtype" not in boundary.axes:
-        return "its adapter passes everything in one precision"
-    return "" if any(map(_judged, boundary.outputs.values())) else "it exposes only decisions"
+        return "the adapter passes everything in one precision"
+    return "" if any(map(_judged, boundary.outputs.values())) else "the boundary exposes only decisions"
 
 
 def _possible(batch: Batch) -> Batch:

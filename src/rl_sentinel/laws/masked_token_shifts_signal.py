@@ -63,10 +63,10 @@ AMOUNTS = {
 
 def _applies(boundary: Boundary) -> str:
     if "mask" not in boundary.reads:
-        return "it reads no mask"
+        return "the boundary reads no mask"
     if set(beyond_tokens(boundary)) == set(boundary.outputs):
-        return "it does not declare which rows or tokens its numbers cover"
-    return "" if boundary.reads & AMOUNTS.keys() else "it reads neither log-probs, values nor advantages"
+        return "the boundary does not declare which rows or tokens its numbers cover"
+    return "" if boundary.reads & AMOUNTS.keys() else "the boundary reads neither log-probs, values nor advantages"
 
 
 def _vary(case: Case, variant: int) -> Case | None:

@@ -57,14 +57,14 @@ COLUMNS_FILLED = frozenset({"logprob", "old_logprob", "ref_logprob", "rollout_lo
 
 def _applies(boundary: Boundary) -> str:
     if "mask" not in boundary.reads:
-        return "it reads no mask"
+        return "the boundary reads no mask"
     if "logits" in boundary.reads:
-        return "it computes its log-probs from logits"
+        return "the boundary computes its log-probs from logits"
     if "logprob" in boundary.modeled:
         return "a model computes its log-probs"
     if value_of(boundary.claims.masked_slots) == "any":
         return ""
-    return "" if boundary.reads & COLUMNS_FILLED else "it reads no log-probs"
+    return "" if boundary.reads & COLUMNS_FILLED else "the boundary reads no log-probs"
 
 
 def _vary(case: Case, variant: int) -> Case | None:

@@ -44,7 +44,7 @@ from rl_sentinel.search.preconditions import groups_recognizable, level_of_dead_
 
 
 def _applies(boundary: Boundary) -> str:
-    return "" if "mask" in boundary.reads else "it reads no mask"
+    return "" if "mask" in boundary.reads else "the boundary reads no mask"
 
 
 def _vary(case: Case, variant: int) -> Case | None:

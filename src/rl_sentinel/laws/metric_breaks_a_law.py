@@ -56,8 +56,8 @@ def _declared(boundary: Boundary) -> list[str]:
 
 def _applies(boundary: Boundary) -> str:
     if not _declared(boundary):
-        return "it logs no number that is declared over live rows"
-    return "" if "mask" in boundary.reads else "it reads no mask"
+        return "the boundary logs no number that is declared over live rows"
+    return "" if "mask" in boundary.reads else "the boundary reads no mask"
 
 
 def _vary(case: Case, variant: int) -> Case | None:

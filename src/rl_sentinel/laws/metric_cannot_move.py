@@ -53,9 +53,9 @@ def _metrics(boundary: Boundary) -> list[str]:
 
 def _applies(boundary: Boundary) -> str:
     if not _metrics(boundary):
-        return "it logs no number of a declared quantity"
+        return "the boundary logs no number of a declared quantity"
     moves = any(COLUMNS[n]["role"] != "label" for n in boundary.reads)
-    return "" if moves else "it reads labels only"
+    return "" if moves else "the boundary reads labels only"
 
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:

@@ -47,8 +47,8 @@ def _logged(boundary: Boundary) -> list[str]:
 
 def _applies(boundary: Boundary) -> str:
     if not boundary.axes & set(CUTS):
-        return "it does not split the rows"
-    return "" if _logged(boundary) else "it logs no number that is declared over rows"
+        return "the boundary does not split the rows"
+    return "" if _logged(boundary) else "the boundary logs no number that is declared over rows"
 
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:

@@ -48,7 +48,7 @@ def _counts(boundary: Boundary) -> list[str]:
 
 
 def _applies(boundary: Boundary) -> str:
-    return "" if _counts(boundary) else "it does not report where numbers are logged"
+    return "" if _counts(boundary) else "the boundary does not report where numbers are logged"
 
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:

@@ -45,7 +45,7 @@ from rl_sentinel.search.row_split import applies_to_split, averages, same_loss_i
 def _applies(boundary: Boundary) -> str:
     if averages(boundary) and "micro_batches" in boundary.axes:
         return ""
-    return applies_to_split(boundary, "micro_batches", "its adapter cannot cut the rows into micro-batches")
+    return applies_to_split(boundary, "micro_batches", "the adapter cannot cut the rows into micro-batches")
 
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:

@@ -44,8 +44,8 @@ def _refused(boundary: Boundary) -> list[SettingClaim]:
 
 def _applies(boundary: Boundary) -> str:
     if not _refused(boundary):
-        return "it claims no setting that must be refused"
-    return "" if "accepted" in boundary.outputs else "it does not say whether it accepts a setting"
+        return "the boundary claims no setting that must be refused"
+    return "" if "accepted" in boundary.outputs else "the boundary does not say whether it accepts a setting"
 
 
 def _attempt(ask: Ask, case: Case, claim: SettingClaim) -> Attempt:

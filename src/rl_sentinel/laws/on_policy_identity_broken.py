@@ -57,12 +57,12 @@ _OWN = LOGPROBS | {"advantage", "mask", "length", "group"}
 def _applies(boundary: Boundary) -> str:
     if boundary.stage == "policy-loss":
         if "advantage" not in boundary.reads:
-            return "it is not given the advantages"
-        return "" if boundary.claims.ratio else "it claims no ratio of two policies"
+            return "the boundary is not given the advantages"
+        return "" if boundary.claims.ratio else "the boundary claims no ratio of two policies"
     if len(LOGPROBS & boundary.reads) < 2 or not boundary.reads <= _OWN:
-        return "it does not compare two policies by their log-probs alone"
+        return "the boundary does not compare two policies by their log-probs alone"
     known = any(kind(o.quantity) in IDENTITY for o in boundary.outputs.values())
-    return "" if known else "it exposes no ratio, weight, decision or KL"
+    return "" if known else "the boundary exposes no ratio, weight, decision or KL"
 
 
 def _vary(case: Case, variant: int) -> Case | None:

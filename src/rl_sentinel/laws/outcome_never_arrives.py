@@ -56,10 +56,10 @@ STILL = 1e-5
 
 def _applies(boundary: Boundary) -> str:
     if boundary.claims.credit is None:
-        return "it does not claim to credit an outcome"
+        return "the boundary does not claim to credit an outcome"
     if boundary.claims.order_statistic:
-        return "it claims an order statistic"
-    return "" if boundary.reads & {"reward", "reward_parts"} else "it reads no task reward"
+        return "the boundary claims an order statistic"
+    return "" if boundary.reads & {"reward", "reward_parts"} else "the boundary reads no task reward"
 
 
 def _vary(case: Case, variant: int) -> Case | None:

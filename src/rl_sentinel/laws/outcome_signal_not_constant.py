@@ -47,8 +47,8 @@ def _per_token(boundary: Boundary) -> list[str]:
 
 def _applies(boundary: Boundary) -> str:
     if value_of(boundary.claims.credit) != "outcome":
-        return "it does not claim that the outcome credits the whole response"
-    return "" if _per_token(boundary) else "it has no advantage per token"
+        return "the boundary does not claim that the outcome credits the whole response"
+    return "" if _per_token(boundary) else "the boundary has no advantage per token"
 
 
 def _vary(case: Case, variant: int) -> Case | None:

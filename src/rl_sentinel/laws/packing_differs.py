@@ -51,8 +51,8 @@ def _columns_read(boundary: Boundary) -> list[str]:
 
 def _applies(boundary: Boundary) -> str:
     if not boundary.claims.packs:
-        return "it does not claim to pack sequences"
-    return "" if _columns_read(boundary) else "it gives no number per row or token"
+        return "the boundary does not claim to pack sequences"
+    return "" if _columns_read(boundary) else "the boundary gives no number per row or token"
 
 
 def _packs(boundary: Boundary, rows: int) -> list[int]:

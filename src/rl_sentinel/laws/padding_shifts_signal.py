@@ -45,12 +45,12 @@ EXTRA = (1, 3)
 
 def _applies(boundary: Boundary) -> str:
     if "mask" not in boundary.reads:
-        return "it reads no mask"
+        return "the boundary reads no mask"
     if "extra" not in boundary.axes:
-        return "its arguments have no padding"
+        return "the boundary's arguments have no padding"
     if set(beyond_tokens(boundary)) == set(boundary.outputs):
-        return "it does not declare which rows or tokens its numbers cover"
-    return "its normalizer is the width" if value_of(boundary.claims.normalizer) == "width" else ""
+        return "the boundary does not declare which rows or tokens its numbers cover"
+    return "the boundary's normalizer is the width" if value_of(boundary.claims.normalizer) == "width" else ""
 
 
 def _vary(case: Case, variant: int) -> Case | None:

@@ -59,7 +59,7 @@ def _applies(boundary: Boundary) -> str:
     outputs = [
         o for o in boundary.outputs.values() if wrong_inputs(o.quantity, boundary.reads) or _weighed(boundary, o)
     ]
-    return "" if outputs else "it reads nothing that one of its logged quantities must not depend on"
+    return "" if outputs else "the boundary reads nothing that one of its logged quantities must not depend on"
 
 
 def _weighed(boundary: Boundary, output: Output) -> list[str]:

@@ -45,8 +45,8 @@ from rl_sentinel.search.preconditions import distinct, groups_recognizable, repe
 
 def _applies(boundary: Boundary) -> str:
     if value_of(boundary.claims.scope) != "group":
-        return "its claimed scope is not the group"
-    return "" if "group" in boundary.reads else "it reads no group"
+        return "the boundary's claimed scope is not the group"
+    return "" if "group" in boundary.reads else "the boundary reads no group"
 
 
 def _vary(case: Case, variant: int) -> Case | None:

@@ -39,7 +39,7 @@ from rl_sentinel.search.row_split import applies_to_split, same_loss_in_parts, s
 
 
 def _applies(boundary: Boundary) -> str:
-    return applies_to_split(boundary, "ranks", "its adapter cannot spread the rows over ranks")
+    return applies_to_split(boundary, "ranks", "the adapter cannot spread the rows over ranks")
 
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:

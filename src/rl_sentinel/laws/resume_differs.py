@@ -54,7 +54,7 @@ def _pairs(boundary: Boundary) -> list[tuple[str, str]]:
 
 
 def _applies(boundary: Boundary) -> str:
-    return "" if _pairs(boundary) else "it does not report how it continues after a restore"
+    return "" if _pairs(boundary) else "the boundary does not report how it continues after a restore"
 
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:

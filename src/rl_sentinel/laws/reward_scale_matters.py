@@ -55,10 +55,10 @@ SCALED = frozenset({"reward", "reward_parts", "reward_baseline", "value", "old_v
 
 def _applies(boundary: Boundary) -> str:
     if value_of(boundary.claims.standardized) is not True:
-        return "it does not claim to standardize rewards"
+        return "the boundary does not claim to standardize rewards"
     if "ref_logprob" in boundary.reads:
-        return "its reward may hold a KL term"
-    return "" if boundary.reads & {"reward", "reward_parts"} else "it reads no task reward"
+        return "the boundary's reward may hold a KL term"
+    return "" if boundary.reads & {"reward", "reward_parts"} else "the boundary reads no task reward"
 
 
 def _vary(case: Case, variant: int) -> Case | None:

@@ -52,8 +52,8 @@ LARGE = 4096.0
 
 def _applies(boundary: Boundary) -> str:
     if value_of(boundary.claims.baseline) != "relative":
-        return "it does not claim a relative baseline"
-    return "" if boundary.reads & {"reward", "reward_parts"} else "it reads no task reward"
+        return "the boundary does not claim a relative baseline"
+    return "" if boundary.reads & {"reward", "reward_parts"} else "the boundary reads no task reward"
 
 
 def _vary(case: Case, variant: int) -> Case | None:

@@ -87,7 +87,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
 
 
 def _applies(boundary: Boundary) -> str:
-    return "it claims that the order of rows counts" if boundary.claims.row_order else ""
+    return "the boundary claims that the order of rows counts" if boundary.claims.row_order else ""
 
 
 LAW = Law(

@@ -45,7 +45,7 @@ def _counts(boundary: Boundary) -> list[str]:
 
 
 def _applies(boundary: Boundary) -> str:
-    return "" if _counts(boundary) else "it does not report how often each sample is used"
+    return "" if _counts(boundary) else "the boundary does not report how often each sample is used"
 
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:

@@ -44,7 +44,7 @@ def _per_sequence(boundary: Boundary) -> list[str]:
 
 
 def _applies(boundary: Boundary) -> str:
-    return "" if _per_sequence(boundary) else "it claims no output per token of sequence scope"
+    return "" if _per_sequence(boundary) else "the boundary claims no output per token of sequence scope"
 
 
 def _vary(case: Case, variant: int) -> Case | None:

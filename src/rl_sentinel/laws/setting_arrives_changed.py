@@ -50,7 +50,7 @@ def _passed_on(boundary: Boundary, settings: Settings) -> dict[str, Scalar]:
 
 def _applies(boundary: Boundary) -> str:
     reports = any(_passed_on(boundary, settings) for settings in boundary.settings.values())
-    return "" if reports else "it does not report which values of its settings arrive"
+    return "" if reports else "the boundary does not report which values of its settings arrive"
 
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:

@@ -45,7 +45,7 @@ def _counts(boundary: Boundary) -> list[str]:
 
 
 def _applies(boundary: Boundary) -> str:
-    return "" if _counts(boundary) else "it does not report whether a write to one sample changes another"
+    return "" if _counts(boundary) else "the boundary does not report whether a write to one sample changes another"
 
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:

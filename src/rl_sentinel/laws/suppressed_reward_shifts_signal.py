@@ -49,8 +49,8 @@ AMOUNTS = (1.0, -1.0, 100.0, -100.0)
 
 def _applies(boundary: Boundary) -> str:
     if value_of(boundary.claims.suppresses) != "unscored":
-        return "it does not claim to suppress a reward"
-    return "" if boundary.reads & {"reward", "reward_parts"} else "it reads no task reward"
+        return "the boundary does not claim to suppress a reward"
+    return "" if boundary.reads & {"reward", "reward_parts"} else "the boundary reads no task reward"
 
 
 def _vary(case: Case, variant: int) -> Case | None:

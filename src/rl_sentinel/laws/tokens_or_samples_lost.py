@@ -60,8 +60,8 @@ def _counts(boundary: Boundary) -> list[str]:
 
 def _applies(boundary: Boundary) -> str:
     if not boundary.claims.conserves:
-        return "it does not claim to keep all rows and tokens"
-    return "" if _handed_on(boundary) or _counts(boundary) else "it passes on no column of the batch"
+        return "the boundary does not claim to keep all rows and tokens"
+    return "" if _handed_on(boundary) or _counts(boundary) else "the boundary passes on no column of the batch"
 
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:

@@ -54,8 +54,8 @@ ROUNDING = 1e-5
 
 def _applies(boundary: Boundary) -> str:
     if value_of(boundary.claims.credit) != "outcome":
-        return "it does not claim that the outcome credits the whole response"
-    return "" if boundary.reads & {"reward", "reward_parts"} else "it reads no task reward"
+        return "the boundary does not claim that the outcome credits the whole response"
+    return "" if boundary.reads & {"reward", "reward_parts"} else "the boundary reads no task reward"
 
 
 def _vary(case: Case, variant: int) -> Case | None:

@@ -45,7 +45,7 @@ from rl_sentinel.search.comparison import SIGNAL_STAGES
 
 
 def _applies(boundary: Boundary) -> str:
-    return "" if boundary.outputs else "it has no outputs"
+    return "" if boundary.outputs else "the boundary has no outputs"
 
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:

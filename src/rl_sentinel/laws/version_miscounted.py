@@ -47,7 +47,7 @@ def _counts(boundary: Boundary) -> list[str]:
 
 
 def _applies(boundary: Boundary) -> str:
-    return "" if _counts(boundary) else "it does not report how many samples it admits"
+    return "" if _counts(boundary) else "the boundary does not report how many samples it admits"
 
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:

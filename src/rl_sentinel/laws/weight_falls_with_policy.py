@@ -61,8 +61,8 @@ def _policies(boundary: Boundary) -> list[str]:
 
 def _applies(boundary: Boundary) -> str:
     if not _weights(boundary):
-        return "it returns no weight"
-    return "" if len(_policies(boundary)) > 1 else "it does not read a policy and a sampler"
+        return "the boundary returns no weight"
+    return "" if len(_policies(boundary)) > 1 else "the boundary does not read a policy and a sampler"
 
 
 def _vary(case: Case, variant: int) -> Case | None:

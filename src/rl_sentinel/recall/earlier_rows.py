@@ -32,7 +32,7 @@ def earlier_rows(path: Path, bugs: Sequence[Bug]) -> dict[str, Row]:
         reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
         raise SentinelError(
             f"--json {path} cannot be resumed ({reason}), expected a file that recall --json wrote: name another file, "
-            "or delete it to start again"
+            "or delete this file to start again"
         ) from error
 
 

@@ -132,7 +132,9 @@ def _sides(bug: Bug, histories: Histories | None) -> _Sides:
     if bug.releases.last and bug.releases.fixed_in:
         return _Sides(*(f"{bug.framework}=={_release(r)}" for r in (bug.releases.last, bug.releases.fixed_in)))
     if histories is None:
-        raise SentinelError("the bug has no releases.last and releases.fixed_in: add both to its row, or pass --git")
+        raise SentinelError(
+            "the bug has no releases.last and releases.fixed_in: add both to the bug's row, or pass --git"
+        )
     raise SentinelError(f"no history in {histories.folder} has commit {str(bug.parent_commit)[:9]}")
 
 

@@ -27,10 +27,10 @@ def applies_to_split(boundary: Boundary, cut: Cut, otherwise: str) -> str:
     The reason is ``otherwise`` if the adapter cannot split rows.
     """
     if value_of(boundary.claims.denominator) != "given":
-        return "it does not claim denominators that are given from outside"
+        return "the boundary does not claim denominators that are given from outside"
     if cut not in boundary.axes:
         return otherwise
-    return "" if "loss" in boundary.outputs else "it has no loss"
+    return "" if "loss" in boundary.outputs else "the boundary has no loss"
 
 
 def averages(boundary: Boundary) -> bool:

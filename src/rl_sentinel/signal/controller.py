@@ -86,7 +86,8 @@ class Adaptive:
         if samples >= self.horizon / BOUND:
             limit = f"fewer than {self.horizon / BOUND:g}"
             raise InputError(
-                f"samples is {samples}, expected {limit}: with horizon {self.horizon:g} one step would end at 0"
+                f"samples is {samples}, expected {limit}: with horizon {self.horizon:g} one update could bring the "
+                "coefficient to 0 or below; use a longer horizon"
             )
         error = min(max(observed / self.target - 1, -BOUND), BOUND)
         return replace(self, coefficient=self.coefficient * (1 + error * samples / self.horizon))

@@ -81,10 +81,10 @@ def aggregation(
         >>> whole.denominator, whole.prompt_tokens
         (1.0, tensor([3, 3, 0]))
     """
-    if (length is None) == (mode == "token-sum"):
-        raise InputError(
-            f"length is {length} with {mode!r}, expected a number of tokens for 'token-sum', None for the others"
-        )
+    if length is None and mode == "token-sum":
+        raise InputError("length is None with 'token-sum', expected a number of tokens: the sum is divided by length")
+    if length is not None and mode != "token-sum":
+        raise InputError(f"length is {length} with {mode!r}, expected None: only 'token-sum' uses a length")
     if length is not None:
         require_range("length", length, POSITIVE_COUNT)
     if mode == "prompt-mean":

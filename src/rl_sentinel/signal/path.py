@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
+from rl_sentinel.core.phrasing import shortened
 from rl_sentinel.signal import align, penalty
 from rl_sentinel.signal.advantage.turn_level_gae import turn_values
 from rl_sentinel.signal.choices import Choices, is_outcome
@@ -139,7 +140,7 @@ def _over_tokens(rollout: Rollout, by: Choices, mask: Mask, paid: Tensor) -> tup
         row = int(torch.nonzero(~rollout.last)[0])
         raise InputError(
             f"last[{row}] is False, expected True on every row for {_name(by.estimator)}: it assigns credit within a "
-            "row, so earlier steps would get none; merge the steps, or use an outcome estimator"
+            "row, so earlier steps would get no credit; merge the steps, or use an outcome estimator"
         )
     reward = _outcomes(rollout.reward, group=rollout.group, live=live_rows(mask), scored=_scored(rollout), by=by)
     columns = {"mask": mask, "token_reward": paid + align.at_last(reward, mask=mask), "group": rollout.group}
@@ -200,7 +201,7 @@ def _weighs_parts(rollout: Rollout, by: Choices) -> bool:
         paid = "kl_coefficient" if by.kl_coefficient else "token_reward"
         fix = "put the KL into the loss, or pass token rewards as a reward part"
         raise InputError(
-            f"{paid} is given, expected none with {_name(by.estimator)}, which reads reward parts only: {fix}"
+            f"{paid} is given, expected no {paid} with {_name(by.estimator)}, which reads reward parts only: {fix}"
         )
     return True
 
@@ -243,7 +244,7 @@ def _result_of(function: Callable[..., Tensor], *columns: Tensor, **named: Tenso
     """Return the result of a chosen function; raise if it is not a tensor."""
     result = function(*columns, **named)
     if not isinstance(result, Tensor):
-        raise InputError(f"{_name(function)} returned {result!r}, expected a tensor")
+        raise InputError(f"{_name(function)} returned {shortened(result)}, expected a tensor")
     return result
 
 

@@ -12,29 +12,36 @@ from torch import Tensor
 
 from rl_sentinel.core.argument_checks import CHECKED, is_number, number, refuse_where, unmapped
 from rl_sentinel.core.errors import InputError
+from rl_sentinel.core.phrasing import shortened
 from rl_sentinel.signal.segments import Mask, trained
 
-#: Kind of a tensor -> whether a dtype is of that kind, and how to convert a tensor of another dtype.
-_KINDS: Mapping[str, tuple[Callable[[torch.dtype], bool], str]] = {
-    "bool": (lambda d: d == torch.bool, "a mask says yes or no; compare numbers to make one, as in mask > 0"),
-    "floating": (lambda d: d.is_floating_point, "convert it, as in values.float()"),
+#: Kind of a tensor -> whether a dtype is of that kind, its dtypes in words, and how to convert a tensor ``{0}``.
+_KINDS: Mapping[str, tuple[Callable[[torch.dtype], bool], str, str]] = {
+    "bool": (
+        lambda d: d == torch.bool,
+        "bool",
+        "a mask is True or False; compare numbers to make a mask, as in {0} > 0",
+    ),
+    "floating": (lambda d: d.is_floating_point, "a floating-point dtype", "convert the tensor, as in {0}.float()"),
     "whole": (
         lambda d: not (d.is_floating_point or d.is_complex or d == torch.bool),
-        "labels and counts are integers; convert them, as in labels.long()",
+        "an integer dtype",
+        "labels and counts are integers; convert the tensor, as in {0}.long()",
     ),
+    "": (lambda _: True, "any dtype", ""),
 }
 
 #: Kind -> the dtypes of that kind.
 DTYPES: Mapping[str, frozenset[torch.dtype]] = {
     kind: frozenset(d for d in vars(torch).values() if isinstance(d, torch.dtype) and fits(d))
-    for kind, (fits, _) in {**_KINDS, "": (lambda _: True, "")}.items()
+    for kind, (fits, *_) in _KINDS.items()
 }
 
 #: Why a number must be finite, by the parameter that says where it counts.
 FINITE = {
-    "mask": "a trained token needs one (mask the token to leave it out)",
-    "live": "a row with a trained token needs one (mask the row to leave it out)",
-    "count": "it is counted (leave it out of the mask if it should not be)",
+    "mask": "a trained token needs a finite value (mask the token to leave it out)",
+    "live": "a row with a trained token needs a finite value (mask the row to leave it out)",
+    "count": "the mask counts this entry (set the mask to False there to leave it out)",
 }
 
 #: Whole numbers must be below this limit, so that an int64 tensor can hold them.
@@ -70,20 +77,29 @@ CLIP = Range(0.0, 10_000.0)
 
 
 def require_kind(name: str, tensor: object, kind: str) -> None:
-    """Require a tensor of a kind: bool, floating, whole, or any kind for an empty string."""
-    fits, hint = _KINDS[kind] if kind else (lambda _: True, "make one, as in torch.tensor(values)")
+    """Require a tensor of a kind: bool, floating, whole, or any kind for an empty string.
+
+    Raises:
+        InputError: if it is not a tensor, has no values, or has a dtype of another kind.
+    """
+    fits, dtypes, hint = _KINDS[kind]
     if not isinstance(tensor, Tensor):
         raise InputError(
-            f"{name} is of type {type(tensor).__name__}, expected a tensor{', ' * bool(kind)}{kind}: {hint}"
+            f"{name} is of type {type(tensor).__name__}, expected a tensor of {dtypes}: make a tensor, as in "
+            f"torch.tensor({name})"
         )
     if tensor.is_meta:
-        raise InputError(f"{name} is on the meta device, expected a device that holds values: the checks read them")
+        raise InputError(f"{name} is on the meta device, expected a device with values: the checks read the values")
     if not fits(tensor.dtype):
-        raise InputError(f"{name} has dtype {str(tensor.dtype).removeprefix('torch.')}, expected {kind}: {hint}")
+        found = str(tensor.dtype).removeprefix("torch.")
+        raise InputError(f"{name} has dtype {found}, expected {dtypes}: {hint.format(name)}")
 
 
 def require_columns(mask: Mask, **columns: Shaped[Tensor, "..."]) -> None:
     """Require floating-point columns of the mask's shape, for results of user functions.
+
+    Raises:
+        InputError: if a column is not a floating-point tensor, or has another shape.
 
     Example:
         >>> import torch
@@ -100,15 +116,17 @@ def require_columns(mask: Mask, **columns: Shaped[Tensor, "..."]) -> None:
 def require_instance(name: str, value: object, kind: type | UnionType, what: str) -> None:
     """Require an instance of a class.
 
+    Raises:
+        InputError: if the value is not an instance of ``kind``.
+
     Example:
         >>> from rl_sentinel.signal.requirements import require_instance
         >>> require_instance("size", 3, int, "a number of rows")
     """
     if not isinstance(value, kind):
         name_of_kind = getattr(kind, "__name__", str(kind))
-        raise InputError(
-            f"{name} is {value!r}, expected {'an' if name_of_kind[0] in 'AEIOUaeiou' else 'a'} {name_of_kind}: {what}"
-        )
+        article = "an" if name_of_kind[0] in "AEIOUaeiou" else "a"
+        raise InputError(f"{name} is {shortened(value)}, expected {article} {name_of_kind}: {what}")
 
 
 def require_finite(name: str, values: Shaped[Tensor, "..."], *, where: Mask, why: str) -> None:
@@ -225,7 +243,7 @@ def require_range(name: str, number: Any, span: Range) -> None:  # noqa: ANN401 
     below = f"above {least:g}" if span.open_below else f"of {least:g} or more" if least > -torch.inf else ""
     endless = is_number(number) and math.isinf(number)
     kind = "a whole number" if span.whole else "a finite number" if most is None and endless else "a number"
-    text = number if is_number(number) else repr(number)
+    text = number if is_number(number) else shortened(number)
     end = "" if most in (None, torch.inf) else f" and at most {most:g}"
     raise InputError(f"{name} is {text}, expected {' '.join([kind, *[below] * bool(below)])}{end}")
 
@@ -235,6 +253,9 @@ def require_order(**bounds: float) -> None:
 
     Args:
         bounds: the lower one, then the upper one, by parameter name.
+
+    Raises:
+        InputError: if a bound is NaN, or the lower bound is above the upper bound.
 
     Example:
         >>> from rl_sentinel.signal.requirements import require_order
@@ -246,7 +267,7 @@ def require_order(**bounds: float) -> None:
     for name, bound in bounds.items():
         number(name, bound)
         if math.isnan(bound):
-            raise InputError(f"{name} is nan, expected a number: it is a bound")
+            raise InputError(f"{name} is nan, expected a number: a bound cannot be NaN")
     if least > most:
         text = f"{upper} is {most}, expected {least} or more"
         raise InputError(f"{text}: it is the upper bound, and {lower} the lower one")

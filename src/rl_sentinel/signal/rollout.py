@@ -129,7 +129,9 @@ def laid_out(  # noqa: PLR0913 - steps, facts about their trajectories, and two 
         require_instance(parameter, entries, Mapping, "an entry for each trajectory")
         lacking = [name for name in names if name not in entries]
         if lacking:
-            raise InputError(f"{parameter} has no entry for trajectory {lacking[0]}, expected one for each trajectory")
+            raise InputError(
+                f"{parameter} has no entry for trajectory {lacking[0]}, expected an entry for each trajectory"
+            )
     for name in names:
         number(f"reward[{name}]", reward[name])
         require_range(f"group[{name}]", group[name], WHOLE)

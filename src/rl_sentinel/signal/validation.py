@@ -221,14 +221,18 @@ class _Shapes:
         self.sizes: dict[str, tuple[str, int]] = {"B": ("mask", len(mask.length))} if isinstance(mask, Segments) else {}
 
     def check(self, name: str, shape: torch.Size, options: tuple[tuple[str, ...], ...]) -> None:
-        """Raise for a column whose axes differ from its annotation, or whose sizes differ from other columns."""
+        """Raise for a column whose axes differ from its annotation, or whose sizes differ from other columns.
+
+        Raises:
+            InputError: with the name of the column, its shape and the expected shape.
+        """
         axes = self._axes(options, len(shape))
         if axes[0].startswith("*") and len(shape) >= len(axes) - 1:  # any axes, then named ones
             free = len(shape) - len(axes) + 1
             self._same(name, axes[0], shape[:free])
             shape, axes = shape[free:], axes[1:]
         if len(axes) != len(shape):
-            expected = f"{len(axes)} axes [{', '.join(axes)}]"
+            expected = f"{len(axes)} {'axis' if len(axes) == 1 else 'axes'} [{', '.join(axes)}]"
             raise InputError(f"{name} has shape {list(shape)}, expected {expected}: no tensor is broadcast")
         self._same(name, " ".join(axes), shape)
         for axis, size in zip(axes, shape, strict=True):

@@ -105,7 +105,9 @@ def test_several_losses_without_a_total_are_asked_for() -> None:
         mean = (torch.max(*moved(logps, old_logps, advantages)) * mask).sum() / mask.sum()
         return {"policy_loss": mean, "logged_loss": mean}
 
-    with pytest.raises(InputError, match="its result has policy_loss, logged_loss: state which is the loss, as in"):
+    with pytest.raises(
+        InputError, match="the result of the function has policy_loss, logged_loss: state which item is"
+    ):
         rl_sentinel.check(loss, stage="policy-loss", algorithm="grpo")
 
 
@@ -123,7 +125,7 @@ def test_a_position_beyond_the_result_is_named() -> None:
 def test_a_missing_item_is_named() -> None:
     result = rl_sentinel.check(in_a_dict, stage="advantage", algorithm="grpo", bind={"return": "out.scores"})
     assert not result.ok
-    assert "the result has no out.scores: where scores is expected it has scaled" in " ".join(str(result).split())
+    assert "the result has no out.scores, expected an entry scores, found scaled" in " ".join(str(result).split())
 
 
 def test_the_items_that_the_code_shows() -> None:

@@ -22,10 +22,13 @@ def colored(logprobs: Tensor, advantages: Tensor, **more: Tensor) -> Tensor:
 
 def test_a_key_of_further_arguments_is_asked_for() -> None:
     with pytest.raises(
-        InputError, match=r"it fails because 'mask' is missing: if this is .* with bind=\{\"mask\": \"mask\"\}$"
+        InputError,
+        match=r"the function fails because 'mask' is missing: if mask is .* with bind=\{\"mask\": \"mask\"\}$",
     ):
         rl_sentinel.check(masked, **LOSS)
-    with pytest.raises(InputError, match=r"it fails because 'color' is missing: .* with bind=\{\"color\": \.\.\.\}$"):
+    with pytest.raises(
+        InputError, match=r"the function fails because 'color' is missing: .* with bind=\{\"color\": \.\.\.\}$"
+    ):
         rl_sentinel.check(colored, **LOSS)
     assert rl_sentinel.check(masked, bind={"mask": "mask"}, budget=4, **LOSS).ok
 

@@ -66,7 +66,7 @@ def test_another_tensor_of_the_shape_of_the_output(result: object) -> None:
 
 @pytest.mark.parametrize("result", [ROWS, (ROWS, ROWS.mean()), {"adv": ROWS, "scale": 1}])
 def test_no_other_tensor(result: object) -> None:
-    with pytest.raises(CallFailed, match=r"^the result has nothing beside advantage$"):
+    with pytest.raises(CallFailed, match=r"^the result has no other tensor of the shape of advantage$"):
         AnotherOutput("advantage", per_token=True).read(result, SIZES)
 
 

@@ -102,7 +102,8 @@ def test_a_function_without_a_result_says_so() -> None:
 
     result = rl_sentinel.check(centered, stage="advantage", algorithm="grpo")
     assert not result.ok
-    assert "the result has no advantage, it is None: return it, or write it into" in " ".join(str(result).split())
+    words = "advantage of the result is None, expected a tensor: return the advantage, or write it into a dict that is"
+    assert words in " ".join(str(result).split())
 
 
 def test_which_functions_return_nothing() -> None:

@@ -46,7 +46,8 @@ def test_evidence_of_both_schemas_is_read(tmp_path: Path) -> None:
     for schema in (1, 2):
         assert stored(_file(tmp_path, evidence(schema=schema)))[0]["schema"] == schema
     with pytest.raises(
-        SentinelError, match=r"has schema 3, expected 1 or 2: another version wrote it, so audit again$"
+        SentinelError,
+        match=r"has schema 3, expected 1 or 2: another version of rl-sentinel wrote the file, so audit again$",
     ):
         stored(_file(tmp_path, evidence(schema=3)))
 
@@ -58,8 +59,8 @@ def test_evidence_of_both_schemas_is_read(tmp_path: Path) -> None:
         ([3], "[findings] is not a list, expected a report of an audit"),
         ([{"findings": []}, {}], "[1.findings] is not a list, expected a report of an audit"),
         ({"findings": [{}]}, f"[findings.0.evidence] is not an object, {NAMES}"),
-        ({"findings": []}, " holds no finding, expected a report with findings to replay"),
-        ([], " holds no finding, expected a report with findings to replay"),
+        ({"findings": []}, " has no finding, expected a report with findings to replay"),
+        ([], " has no finding, expected a report with findings to replay"),
         (3, f"[top] is not an object, {NAMES}"),
         ({}, f"[kind]: Field required, {NAMES}: audit again"),
         (

@@ -40,7 +40,7 @@ def test_three_crashes_end_a_job() -> None:
     calls = {name: lambda: os._exit(3) for name in "ABCD"}
     found = outcomes([MisbehavingWork("f", dict(calls))])
     assert found["f", "C"] == "the call ended with exit status 3"
-    assert found["f", "D"] == "untried: 3 crashes or hangs in this function"
+    assert found["f", "D"] == "not called, after 3 crashes or hangs in this function"
 
 
 @pytest.mark.slow

@@ -89,8 +89,8 @@ def test_worker_that_dies_is_told(tmp_path: Path, prelude: str, how: str) -> Non
     with pytest.raises(SentinelError) as told:
         list(events(job))
     assert str(told.value) == (
-        f"the worker {how} before it finished, maybe by the target's own code, which runs as it is loaded; "
-        "last line of its output: last words"
+        f"the worker {how} before it finished, maybe because of the target's code, which runs when it is imported; "
+        "last line of the worker's output: last words"
     )
 
 

@@ -40,12 +40,13 @@ def test_a_file_of_the_package_must_be_there(history: Path, tmp_path: Path) -> N
     commit = commit_of(history, "HEAD")
     with pytest.raises(SentinelError) as told:
         write_out(history, commit, ["verl"], tmp_path / "out")
-    words = f"{history} lacks verl/version at {commit[:9]}, expected a complete history: clone it without a filter"
+    words = f"{history} lacks verl/version at {commit[:9]}, expected a complete history: clone without --filter"
     assert str(told.value) == words
 
 
 def test_no_such_revision(history: Path) -> None:
-    with pytest.raises(SentinelError, match=r"has no revision 'nowhere', expected a commit, tag or branch of it"):
+    words = r"has no revision 'nowhere', expected a commit, tag or branch: `git log --all` lists commits$"
+    with pytest.raises(SentinelError, match=words):
         commit_of(history, "nowhere")
 
 

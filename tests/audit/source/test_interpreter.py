@@ -37,7 +37,10 @@ def test_old_interpreter_is_refused(tmp_path: Path) -> None:
 
 def test_interpreter_without_torch_is_refused(tmp_path: Path) -> None:
     bare = _program(tmp_path, f'exec "{sys.executable}" -S -I "$@"')
-    assert _refusal(bare) == f"--python is {bare!r}, which lacks torch and numpy: install them there"
+    assert (
+        _refusal(bare)
+        == f"--python is {bare!r}, which lacks torch and numpy: install torch and numpy for this interpreter"
+    )
 
 
 def test_program_that_never_ends_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

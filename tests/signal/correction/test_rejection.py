@@ -61,7 +61,7 @@ def test_veto() -> None:
         ({"estimator": "k4"}, "estimator is 'k4', expected one of k1, k2, k3"),
         ({"over": "median"}, "over is 'median', expected one of sum, mean, max"),
         ({"low": 2.0}, "high is 1.0, expected 2.0 or more: it is the upper bound, and low the lower one"),
-        ({"high": math.nan}, "high is nan, expected a number: it is a bound"),
+        ({"high": math.nan}, "high is nan, expected a number: a bound cannot be NaN"),
         ({"mask": MASK.float()}, None),
         ({"rollout_logprob": ZERO + math.nan}, None),
     ],

@@ -37,7 +37,7 @@ def test_refused() -> None:
     """A trained token without a log-prob, of either policy."""
     everywhere = torch.ones_like(MASK)
     with pytest.raises(
-        InputError, match=r"^logprob\[0, 1\] is nan, expected a finite number: a trained token needs one"
+        InputError, match=r"^logprob\[0, 1\] is nan, expected a finite number: a trained token needs a finite value"
     ):
         token_weights(NEW, ROLLOUT.nan_to_num(), mask=everywhere)
     with pytest.raises(InputError, match=r"^rollout_logprob\[1, 0\] is inf"):

@@ -59,5 +59,9 @@ def test_gradient_that_misses_logprob_is_rejected() -> None:
         assert aggregation is not None
         return torch.tensor(float(logprob.detach().sum()), requires_grad=True)
 
-    with pytest.raises(SentinelError, match=r"^loss 'ppo' returned a tensor whose gradient does not reach logprob"):
+    words = (
+        "^loss 'ppo' returned a tensor without a gradient to logprob, expected a loss that is computed from logprob: "
+        "fix the function$"
+    )
+    with pytest.raises(SentinelError, match=words):
         dry_run(config, selection.choices, own, None, parts=0)

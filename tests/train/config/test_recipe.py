@@ -84,7 +84,8 @@ def test_reward_bounds_may_be_infinite(tmp_path: Path) -> None:
 
 
 def test_override_below_a_value_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(SentinelError, match=r"override 'seed.x=1' sets a key of seed, expected a table"):
+    words = r"override 'seed.x=1' sets a key in seed, expected a table: seed has a plain value$"
+    with pytest.raises(SentinelError, match=words):
         load_recipe(_write(tmp_path, "seed = 1\n" + TOML), ["seed.x=1"])
 
 

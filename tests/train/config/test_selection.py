@@ -28,18 +28,25 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
             {"estimator": {"name": "grpo", "standardize": 1, "epsilon": 0.0}},
             "estimator.standardize is 1, expected a bool",
         ),
-        ({"estimator": {"name": "rloo", "k": 1}}, "estimator.k is unknown, expected no parameters"),
+        ({"estimator": {"name": "rloo", "k": 1}}, "estimator.k is unknown, expected no parameters: remove it"),
         (
             {"estimator": {"name": "training:unknown_column"}},
-            "estimator needs column mood, which the trainer lacks: choose another function",
+            "estimator needs column mood, which the trainer does not have: choose another function",
         ),
         (
             {"estimator": {"name": "remax"}, "reward": {"scale": 2.0}},
-            "reward is set with estimator remax, expected no [reward]: the greedy response's",
+            (
+                "reward is set with estimator remax, expected no [reward]: its baseline, the reward of the greedy "
+                "response, is not shaped"
+            ),
         ),
         (
             {"estimator": GDPO, "environment": {"name": "tools"}},
-            "environment tools has no reward parts, expected some with estimator gdpo: choose an environment with",
+            (
+                "environment tools has no reward parts, expected at least one with estimator gdpo: choose an "
+                "environment "
+                "with Environment.parts, or another estimator"
+            ),
         ),
         (
             {"estimator": {"name": "gdpo", "epsilon": 0.0}},
@@ -59,7 +66,7 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ),
         (
             {"estimator": GDPO, "environment": MARKED, "kl": {"reward": 0.1}},
-            "kl_coefficient is given, expected none with gdpo.advantages",
+            "kl_coefficient is given, expected no kl_coefficient with gdpo.advantages",
         ),
         (
             {"estimator": TURNS, "critic": {"rate": 0.1}, "rollout": {"turns": 2, "merged": False}},
@@ -67,24 +74,34 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ),
         (
             {"estimator": TURNS},
-            "critic is missing, expected one with estimator turn_level_gae: add [critic] with its rate",
+            (
+                "critic is missing, expected a critic with estimator turn_level_gae, which reads values: add "
+                "[critic] with "
+                "its rate"
+            ),
         ),
         (
             {
                 "loss": {"name": "training:turn_weighted_loss", "aggregation": "token-mean"},
                 "rollout": {"turns": 2, "merged": False},
             },
-            "rollout.merged is false with 2 turns, expected true: turns are numbered",
+            (
+                "rollout.merged is false with 2 turns, expected true: the estimator or the loss reads turn "
+                "numbers, and only a merged row has all turns"
+            ),
         ),
         ({"loss": {**PPO, "name": "pppo"}}, "loss.name 'pppo' is unknown, the nearest is 'ppo'"),
         ({"loss": {**PPO, "clip_low": "a"}}, "loss.clip_low is 'a', expected a float"),
         (
             {"loss": {**PPO, "name": "clip_cov"}},
-            'loss.chosen is missing, expected one with loss clip_cov: set it, such as loss.chosen = { name = "largest"',
+            (
+                "loss.chosen is missing, expected a choice of tokens with loss clip_cov: set loss.chosen, such as "
+                'loss.chosen = { name = "largest", share = 2e-4 }'
+            ),
         ),
         (
             {"loss": {**PPO, "chosen": {"name": "largest", "share": 0.1}}},
-            "loss.chosen is set, expected none with loss ppo, which does not read it",
+            "loss.chosen is set, expected no loss.chosen with loss ppo: this loss does not read it",
         ),
         (
             {"loss": {**PPO, "name": "clip_cov", "chosen": {"name": "covariances"}}},
@@ -96,7 +113,11 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ),
         (
             {"loss": {**PPO, "clip_low": 1.5}},
-            "loss.clip_low is 1.5, expected at most 1 with loss ppo: a lower clip above 1",
+            (
+                "loss.clip_low is 1.5, expected at most 1 with loss ppo: a larger value has the same effect as "
+                "1, because "
+                "no ratio and no probability is below 0"
+            ),
         ),
         ({"loss": {**PPO, "name": "cispo", "clip_low": 20}}, "loss.clip_low is 20, expected at most 1 with loss cispo"),
         (
@@ -110,12 +131,19 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ({"environment": {"name": "sorting"}}, "environment.name 'sorting' is unknown, the nearest is 'sort'"),
         (
             {"environment": {"name": "training:Nothing"}},
-            "environment.name 'training:Nothing': 'Nothing' is not in training, expected ",
+            "environment.name 'training:Nothing': 'Nothing' is not defined in training, expected ",
         ),
         ({"environment": {"name": "sort", "digits": 0}}, "environment.digits is 0, expected 1 to 64"),
         ({"environment": {"name": "sort", "digit": 3}}, "environment.digit is unknown, the nearest is 'digits'"),
         ({"kl": {"reward": 0.1, "loss": 0.1}}, "kl.reward is 0.1 and kl.loss is 0.1, expected one of them to be 0"),
-        ({"kl": {"target": 0.1}}, "only one of kl.target and kl.horizon is set, expected both or neither"),
+        (
+            {"kl": {"target": 0.1}},
+            "kl.target is set without kl.horizon, expected both or neither: set kl.horizon too",
+        ),
+        (
+            {"kl": {"horizon": 100.0}},
+            "kl.horizon is set without kl.target, expected both or neither: set kl.target too",
+        ),
         ({"loss": {**PPO, "clip_high": float("nan")}}, "loss.clip_high is nan, expected a number"),
         ({"loss": {**PPO, "clip_high": -1.0}}, "loss.clip_high is -1.0, expected"),
         (
@@ -139,7 +167,11 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ),
         (
             {"warm": {"steps": 1}, "environment": {"name": "training:TwoTurns"}},
-            "environment training:TwoTurns has no warm(), expected",
+            (
+                "environment training:TwoTurns has no method warm(), expected this method with [warm]: add the "
+                "method, or "
+                "remove [warm]"
+            ),
         ),
         ({"path": "math:pi"}, "path 'math:pi' is 3.14159"),
         (
@@ -149,7 +181,10 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ({"loss": {"name": "math:pi", "aggregation": "token-mean"}}, "loss 'math:pi' is 3.14159"),
         (
             {"loss": {"name": "json:loads", "aggregation": "token-mean"}},
-            "loss.s is missing, expected a value: set it, or rename",
+            (
+                "loss.s is missing, expected a value: set it in the recipe, or give the parameter the name of a column "
+                "that the trainer passes"
+            ),
         ),
         (
             {"loss": {"name": "training:returns_none", "aggregation": "token-mean"}},
@@ -166,7 +201,10 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ({"policy": {"positions": 3}}, "rollout.tokens is 3 after a prompt of 1 tokens, expected at most 3 in total"),
         (
             {"environment": {"name": "sort", "digits": 25}, "warm": {"steps": 1}},
-            "a response of warm() is 26 after a prompt of 26 tokens, expected at most 32 in total",
+            (
+                "response length of warm() is 26 after a prompt of 26 tokens, expected at most 32 in total: reduce "
+                "response length of warm(), shorten the prompt, or raise policy.positions"
+            ),
         ),
         ({"kl": {"estimator": "k9"}}, "kl.estimator 'k9' is unknown, expected one of k1, k2, k3, "),
         ({"rollout": {"responses": 1}}, "rollout.responses is 1, expected 2 or more with estimator grpo"),
@@ -180,12 +218,18 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ),
         (
             {"estimator": {"name": "gae", "discount": 1.0, "decay": 1.0}},
-            "critic is missing, expected one with estimator gae: add [critic] with its rate",
+            "critic is missing, expected a critic with estimator gae, which reads values: add [critic] with its rate",
         ),
-        ({"critic": {"rate": 0.1}}, "critic is set, expected none with estimator grpo, which reads no values"),
+        (
+            {"critic": {"rate": 0.1}},
+            "critic is set, expected no critic with estimator grpo, which reads no values: remove [critic]",
+        ),
         (
             {"rollout": {"staleness": 1}},
-            "rollout.staleness is 1, expected a correction with it: set correction.weight",
+            (
+                "rollout.staleness is 1, expected a correction of old responses: set correction.weight or "
+                "correction.reject"
+            ),
         ),
         (
             {"rollout": {"engine": "http", "url": "http://[bad"}},
@@ -193,9 +237,16 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ),
         (
             {"rollout": {"url": "http://there"}},
-            "rollout.url is 'http://there' with engine process, expected an address with",
+            (
+                "rollout.url is 'http://there' with engine process, expected no address: set rollout.engine to http or "
+                "vllm, or remove rollout.url"
+            ),
         ),
-        ({"update": {"prompts": 3}}, "update.prompts is 3, expected at most rollout.prompts, 2"),
+        (
+            {"rollout": {"engine": "http"}},
+            "rollout.url is '' with engine http, expected the address of the server, such as http://127.0.0.1:8000",
+        ),
+        ({"update": {"prompts": 3}}, "update.prompts is 3, expected at most 2 (rollout.prompts)"),
         ({"policy": {"hidden": 18}}, "policy.hidden is 18, expected a multiple of 4 (2 x policy.heads)"),
         ({"correction": {"bounds": ({"name": "truncated", "high": 2.0},)}}, "bounds are given and weight is None"),
         (

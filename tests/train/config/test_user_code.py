@@ -46,7 +46,7 @@ def test_files_of_one_name_are_two_modules(tmp_path: Path) -> None:
         assert import_object("loss", f"{tmp_path / name / 'mine.py'}:name")() == name
         assert import_object("loss", f"{tmp_path / name / 'json.py'}:dumps")() == name
     before = vars(sys.modules["json"]).copy()
-    with pytest.raises(SentinelError, match=r": 'other' is not in .*json.py, expected one of dumps"):
+    with pytest.raises(SentinelError, match=r": 'other' is not defined in .*json.py, expected one of dumps"):
         import_object("loss", f"{tmp_path / 'a' / 'json.py'}:other")
     assert vars(sys.modules["json"]) == before
 
@@ -101,9 +101,11 @@ def test_error_names_the_line_of_the_user_file(tmp_path: Path) -> None:
 
 
 def test_non_function_is_rejected() -> None:
-    with pytest.raises(SentinelError, match=r"^path 'math:pi' is 3.14, expected a function: name one"):
+    words = r"^path 'math:pi' is 3.14\d*, expected a function: write file.py:function or pkg.module:function$"
+    with pytest.raises(SentinelError, match=words):
         wrap_function("path", "math:pi", 3.14, (), None)  # type: ignore[arg-type]  # rejected
-    with pytest.raises(SentinelError, match=r"^loss 'builtins:dict' has no signature, expected"):
+    words = "^loss 'builtins:dict' has no signature, expected a Python function: name a Python function that calls it$"
+    with pytest.raises(SentinelError, match=words):
         wrap_function("loss", "builtins:dict", dict, (), None)
 
 

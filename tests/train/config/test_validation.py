@@ -35,7 +35,7 @@ def _over(mean: str, deviation: str, **more: Any) -> dict[str, Any]:
         ({"estimator": {"name": "reinforce_plus_plus", "discount": 1.0, "epsilon": 0.0}, **ONE},
          "rollout.prompts x rollout.responses is 1, expected 2 or more with estimator reinforce_plus_plus"),
         ({"estimator": {"name": "maxrl"}, "rollout": {"responses": 1}},
-         "rollout.responses is 1, expected 2 or more with estimator maxrl: a single response has no"),
+         "rollout.responses is 1, expected 2 or more with estimator maxrl: a single response cannot be compared"),
         ({"kl": {"target": 0.1, "horizon": 1000.0}},
          "kl.target is 0.1 with kl.reward and kl.loss 0, expected one of them above 0"),
         ({"kl": {"loss": 0.1, "target": 0.1, "horizon": 1.6}},

@@ -111,5 +111,5 @@ def test_loss_that_is_not_additive_has_no_budget() -> None:
     from rl_sentinel.train.config.selection import select_components  # noqa: PLC0415 - for this test alone
 
     loss = {"name": "training:not_additive", "aggregation": "token-mean"}
-    with pytest.raises(SentinelError, match=r"update.tokens is 9, expected none with loss training:not_additive"):
+    with pytest.raises(SentinelError, match=r"update.tokens is 9, expected no value with loss training:not_additive"):
         select_components(recipe(loss=loss, update={"prompts": 2, "rate": 1e-2, "tokens": 9}))

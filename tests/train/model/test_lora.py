@@ -127,8 +127,18 @@ def test_modules_that_train_whole() -> None:
             {"targets": ("q_proj", "lm_head")},
             r"^policy.lora.targets has lm_head, expected other modules: .*lora.whole$",
         ),
-        ({"whole": ("head",)}, "^policy.lora.whole has head, expected non-target modules with a weight: name"),
-        ({"whole": ("q_proj",)}, "^policy.lora.whole has q_proj, expected non-target modules with a weight"),
+        (
+            {"whole": ("head",)},
+            (
+                "^policy.lora.whole has head, expected modules with a weight, outside of policy.lora.targets: "
+                "name other "
+                "modules, such as lm_head, or embed_tokens if lm_head shares its weight$"
+            ),
+        ),
+        (
+            {"whole": ("q_proj",)},
+            "^policy.lora.whole has q_proj, expected modules with a weight, outside of policy.lora.targets: name",
+        ),
     ],
 )
 @pytest.mark.filterwarnings("ignore")  # as above

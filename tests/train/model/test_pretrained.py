@@ -134,7 +134,8 @@ def test_every_end_token_ends_a_response(tmp_path: Path) -> None:
 def test_chat_template_of_the_tokenizer_or_of_a_file(tmp_path: Path) -> None:
     _save(tmp_path)
     messages = [{"role": "user", "content": "1+2"}]
-    with pytest.raises(SentinelError, match=r"chat.template is \"tokenizer\", but the tokenizer has none: name a Jin"):
+    words = 'chat.template is "tokenizer", but the tokenizer has no chat template: set chat.template to a Jinja file$'
+    with pytest.raises(SentinelError, match=words):
         load_policy(str(tmp_path)).tokenizer.render(messages, None)
     template = "{{ messages[0].content }}{{ eos_token }}{% if add_generation_prompt %}={% endif %}"
     (tmp_path / "chat_template.jinja").write_text(template)

@@ -71,7 +71,11 @@ def test_other_members_are_the_environment_s_own(settings: ChatSettings) -> None
 def test_template_without_earlier_turns_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "chat.jinja").write_text("{{ messages[0].content }}")
     environment = _wrapped(Calls(), ChatSettings(template=str(tmp_path / "chat.jinja")))
-    with pytest.raises(SentinelError, match="chat template leaves out an earlier response, expected all turns"):
+    words = (
+        "^chat template leaves out an earlier response, expected all turns: set chat.template to a Jinja file that "
+        "renders all turns$"
+    )
+    with pytest.raises(SentinelError, match=words):
         environment.reply(Task("ab", ""), ("d",), ended=True)
 
 
@@ -80,5 +84,9 @@ def test_invalid_chat_is_reported_before_a_model_is_built(tmp_path: Path, settin
         select_components(recipe(chat={}))
     with pytest.raises(SentinelError, match=r"chat.template '.*none' cannot be read"):
         select_components(recipe(chat={"template": str(tmp_path / "none")}))
-    with pytest.raises(SentinelError, match=r"chat and \[warm\] are both set, expected one of them"):
+    words = (
+        r"^\[chat\] and \[warm\] are both set, expected only one of them: the demonstrations of a warm start are not "
+        "rendered with the chat template$"
+    )
+    with pytest.raises(SentinelError, match=words):
         select_components(recipe(chat=settings.model_dump(), warm={"steps": 1}))

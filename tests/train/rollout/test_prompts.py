@@ -17,7 +17,7 @@ from training import Letter, recipe
     [
         ("Q", "text 'Q' has 'Q', expected characters of '0123456789"),
         ("", "prompt of the environment (row 3) is '', expected one or more tokens"),
-        ("abba", "rollout.tokens is 4 after a prompt of 4 tokens (row 3), expected at most 7 in total: lower it, "),
+        ("abba", "rollout.tokens is 4 after a prompt of 4 tokens (row 3), expected at most 7 in total: reduce rol"),
         ("a" * 7, "rollout.tokens is 4 after a prompt of 7 tokens (row 3), expected at most 7 in total: shorten or "),
     ],
 )

@@ -52,7 +52,7 @@ def test_keyword_arguments_are_everything() -> None:
         ("fails_on_b", r"'reward_functions:fails_on_b' raised ValueError: no b at all, at .*reward_functions.py:\d+"),
         (
             "hangs_on_b",
-            "'reward_functions:hangs_on_b' gave no result within 0.2 s: make it faster, or raise its `seconds`",
+            "'reward_functions:hangs_on_b' gave no result within 0.2 s: make the function faster, or raise `seconds`",
         ),
         ("hangs_later_on_b", "'reward_functions:hangs_later_on_b' gave no result within 0.2 s"),
     ],
@@ -101,10 +101,16 @@ def test_bad_result_is_a_failure_in_one_line(name: str, words: str) -> None:
             f"{PLACE}unknown_argument",
             "takes mood, expected parameters named prompt, response, answer, ended, bonus: rename the parameter",
         ),
-        (f"{PLACE}by_place", "'reward_functions:by_place' takes response by place, expected by name: remove `/`"),
-        (f"{PLACE}any_number", r"'reward_functions:any_number' takes \*values by place, expected by name: remove `/`"),
-        ("reward_functions:leters", "'leters' is not in reward_functions, the nearest is 'letters'"),
-        ("nowhere.py:f", r"'nowhere.py:f' names no file \(/.*nowhere.py\): name another"),
+        (f"{PLACE}by_place", "'reward_functions:by_place' takes response by position, expected by name: remove `/`"),
+        (
+            f"{PLACE}any_number",
+            r"'reward_functions:any_number' takes \*values by position, expected by name: remove `/`",
+        ),
+        ("reward_functions:leters", "'leters' is not defined in reward_functions, the nearest is 'letters'"),
+        (
+            "nowhere.py:f",
+            r"is 'nowhere.py:f', expected an existing file: /.*nowhere.py is not a file, fix the path",
+        ),
         ([{"function": f"{PLACE}short"}] * 2, "environment.reward has two functions named 'short'"),
     ],
 )

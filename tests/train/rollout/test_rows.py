@@ -20,7 +20,7 @@ def test_lines_are_rows(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        (b"", "has no rows, expected one or more"),
+        (b"", "has no rows, expected at least one row"),
         (b'{"a": 1}\n{', r"line 2 cannot be read \(.*\), expected a JSON object"),
         (b"[1]", r"line 1 is '\[1\]', expected a JSON object with a value per column"),
         (b"\xff", r"cannot be read \(.*codec can't decode.*\), expected a JSON object per line"),
@@ -42,7 +42,8 @@ def test_missing_file_is_one_line(tmp_path: Path) -> None:
 def test_file_has_no_splits(tmp_path: Path) -> None:
     place = tmp_path / "data.jsonl"
     place.write_text("{}")
-    with pytest.raises(SentinelError, match=r"environment.split is 'test' with a file, expected none"):
+    words = r"environment.split is 'test' with a file, expected no split: only a folder of `datasets` has splits$"
+    with pytest.raises(SentinelError, match=words):
         load_rows(str(place), "test")
 
 
@@ -66,7 +67,8 @@ def test_folder_is_loaded_by_datasets(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_bad_folder_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _datasets(monkeypatch, FileNotFoundError("no dataset\nthere"))
-    with pytest.raises(SentinelError, match=r"cannot be loaded \(no dataset\), expected a folder of save_to_disk"):
+    words = r"cannot be loaded \(no dataset\), expected a folder that save_to_disk of `datasets` wrote$"
+    with pytest.raises(SentinelError, match=words):
         load_rows(str(tmp_path))
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(SentinelError, match=r"is a folder, which needs datasets \(.*\): pip install datasets, or name"):

@@ -91,7 +91,7 @@ def test_hanging_server_is_not_retried(server: Server) -> None:
     server.complete = hanging  # type: ignore[method-assign]  # the server's fault
     server.handle_error = lambda *_: None  # type: ignore[method-assign]  # the client has left
     with pytest.raises(
-        SentinelError, match=r"rollout.url http://\S+ timed out after 0.2 s at /v1/completions: start the"
+        SentinelError, match=r"rollout.url http://\S+ did not respond within 0.2 s at /v1/completions: start the"
     ):
         http.Address(server.url, timeout=0.2).post("/v1/completions", {})
     hold.set()

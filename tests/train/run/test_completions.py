@@ -49,14 +49,16 @@ def test_failed_rewards_do_not_train_and_are_reported(tmp_path: Path) -> None:
     settings = recipe(tmp_path / "run", environment=table, steps=1)
     train(settings, cache=folder_cache(tmp_path), callbacks=Callbacks(message=messages.append))
     assert len(messages) == 1
-    assert messages[0].startswith("step 1: 4 of 8 responses have no reward and do not train, the first: environment.r")
+    assert messages[0].startswith(
+        "step 1: 4 of 8 responses have no reward and do not train, first failure: environment.r"
+    )
     assert "\n" not in messages[0]
     metrics = read_metrics(tmp_path / "run/metrics.jsonl")[0]
     assert (metrics["failed"], metrics["reward"]) == (0.5, 1.0)
     lines = [json.loads(line) for line in (tmp_path / "run/completions.jsonl").read_text().splitlines()]
     assert all((line["advantage"] is None) == ("failure" in line) == (line["prompt"] == "b") for line in lines)
     bad = recipe(tmp_path / "bad", environment=table | {"reward": "reward_functions:raises"})
-    with pytest.raises(SentinelError, match=r"^step 1: 8 of 8 responses have no reward, the first: .*KeyError"):
+    with pytest.raises(SentinelError, match=r"^step 1: 8 of 8 responses have no reward, first failure: .*KeyError"):
         train(bad, cache=folder_cache(tmp_path))
 
 

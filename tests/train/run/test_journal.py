@@ -40,7 +40,8 @@ def test_other_metrics_than_at_the_checkpoint_are_rejected(tmp_path: Path) -> No
 
 def test_directory_belongs_to_one_run_of_one_recipe(tmp_path: Path) -> None:
     first = Journal.open(recipe(tmp_path))
-    with pytest.raises(SentinelError, match=r"is in use by another run: wait for it, or name another with out=DIR"):
+    words = r"is in use by another run: wait until that run ends, or name another folder with out=DIR$"
+    with pytest.raises(SentinelError, match=words):
         Journal.open(recipe(tmp_path))
     first.close()
     first.append(first.metrics, {"step": 1})
@@ -65,7 +66,8 @@ def test_fewer_steps_than_are_done_are_rejected(tmp_path: Path) -> None:
     for step in (1, 2, 3):
         journal.append(journal.metrics, {"step": step})
     journal.close()
-    with pytest.raises(SentinelError, match=r"steps is 2, expected at least the 3 that are done in .*: name another"):
+    words = r"steps is 2, expected at least 3, the steps that are done in .*: raise steps, or name another folder with"
+    with pytest.raises(SentinelError, match=words):
         Journal.open(recipe(tmp_path, steps=2))
     assert json.loads((tmp_path / "recipe.json").read_text())["steps"] == 5
 
@@ -90,7 +92,7 @@ def test_full_disk_leaves_no_file_aside(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_directory_that_cannot_be_created_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(SentinelError, match=r"out\[.*file/run\] cannot be used \(Not a directory\)"):
+    with pytest.raises(SentinelError, match=r"out\[.*file/run\] cannot be used \(Not a directory\): name another fold"):
         Journal.open(recipe(tmp_path / "file" / "run"))
 
 
@@ -106,11 +108,18 @@ def test_full_disk_is_one_line(tmp_path: Path) -> None:
     ("line", "words"),
     [
         ("{", "line 2 cannot be read"),
-        ("5", "line 2 is '5', expected an object with its step: name a folder whose metrics"),
+        (
+            "5",
+            "line 2 is '5', expected an object with its step: no run wrote this line, name the folder of a run$",
+        ),
         ("[1]", r"line 2 is '\[1\]', expected an object with its step"),
         ("{}", "line 2 is '{}', expected an object with its step"),
-        ('{"step": 2, "reward": null}', "line 2: 'reward' is None, expected a number: name a folder"),
+        (
+            '{"step": 2, "reward": null}',
+            "line 2: 'reward' is None, expected a number: no run wrote this line, name the folder of a run$",
+        ),
         ('{"step": 2, "reward": "x"}', "line 2: 'reward' is 'x', expected a number"),
+        (json.dumps({"step": 2, "reward": "x" * 1000}), r"line 2: 'reward' is 'x{59}\.\.\., expected a number: no run"),
     ],
 )
 def test_invalid_lines_are_rejected(tmp_path: Path, line: str, words: str) -> None:
@@ -118,6 +127,14 @@ def test_invalid_lines_are_rejected(tmp_path: Path, line: str, words: str) -> No
     place.write_text(json.dumps({"step": 1}) + "\n" + line)
     with pytest.raises(SentinelError, match=f"metrics.jsonl {words}"):
         read_metrics(place)
+
+
+def test_other_encoding_is_rejected(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_bytes(b"\xff")
+    with pytest.raises(
+        SentinelError, match=r"metrics.jsonl is not UTF-8 \('utf-8'.*\), expected a JSON object per line$"
+    ):
+        read_metrics(tmp_path / "metrics.jsonl")
 
 
 def test_empty_file_is_rejected(tmp_path: Path) -> None:

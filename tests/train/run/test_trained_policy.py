@@ -45,7 +45,9 @@ def test_run_starts_from_the_policy_of_another(tmp_path: Path, run: Path) -> Non
         assert first["reward"] == logged[step]["reward"]
 
 
-@pytest.mark.parametrize(("name", "line"), [("none", "has no recipe.json, expected the folder of a run")])
+@pytest.mark.parametrize(
+    ("name", "line"), [("none", "has no recipe.json, expected the folder of a run, or the `best` folder in it$")]
+)
 def test_other_folders_are_one_line(tmp_path: Path, name: str, line: str) -> None:
     with pytest.raises(SentinelError, match=line):
         load_run(str(tmp_path / name))
@@ -58,10 +60,17 @@ def test_run_without_an_intact_checkpoint_is_one_line(tmp_path: Path, run: Path)
         load_run(str(run))
     for place in (run / "checkpoints").iterdir():
         shutil.rmtree(place)
+    words = r"train until step 2 \(checkpoint.every\) or the last step$"
     with pytest.raises(
-        SentinelError, match=r"checkpoints has no checkpoint, expected one: train for a few steps first"
+        SentinelError, match=f"checkpoints has no checkpoint, expected the checkpoint of a step: {words}"
     ):
         load_run(str(run))
+    shutil.rmtree(run / "best")
+    words = r"train with \[evaluation\] until evaluation.best is larger than before the first step$"
+    with pytest.raises(
+        SentinelError, match=f"best has no checkpoint, expected the checkpoint of the best evaluation: {words}"
+    ):
+        load_run(str(run / "best"))
 
 
 @extra
@@ -74,8 +83,13 @@ def test_exported_policy_has_equal_logits_and_texts(tmp_path: Path, run: Path) -
     text = "12+3=ab"
     assert theirs.tokenizer.encode(text) == own.tokenizer.encode(text)
     assert theirs.tokenizer.decode(own.tokenizer.encode(text)) == text
-    with pytest.raises(SentinelError, match=r"exported exists and is not empty, expected a new folder: name another"):
+    with pytest.raises(
+        SentinelError, match=r"exported has files, expected a new or empty folder: name another folder$"
+    ):
         export_run(str(run), tmp_path / "exported")
+    (tmp_path / "file").touch()
+    with pytest.raises(SentinelError, match=r"file is a file, expected a new or empty folder: name another folder$"):
+        export_run(str(run), tmp_path / "file")
 
 
 @extra

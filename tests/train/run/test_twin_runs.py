@@ -102,7 +102,7 @@ def test_missing_and_damaged_checkpoints_are_errors(tmp_path: Path) -> None:
     for place in places:
         place.mkdir()
         (place / "metrics.jsonl").write_text('{"step": 1}\n')
-    with pytest.raises(SentinelError, match=r"plain has no checkpoint, expected one of its last step: run the twins"):
+    with pytest.raises(SentinelError, match=r"plain has no checkpoint, expected a checkpoint of its last step: run"):
         compare_runs(*places)
     (places[0] / "checkpoints" / "step-00000001").mkdir(parents=True)
     with pytest.raises(SentinelError, match=r"step-00000001 is damaged \(.*\), and no older one is intact: run the"):
@@ -114,7 +114,7 @@ def test_nothing_to_perturb_is_an_error(tmp_path: Path) -> None:
         SentinelError, match=r"--perturb suppressed-rewards had no values to perturb in 3 steps: let the recipe"
     ):
         _twins(tmp_path, "suppressed-rewards")
-    with pytest.raises(SentinelError, match=r"has twin runs already: name another with out=DIR"):
+    with pytest.raises(SentinelError, match=r"has twin runs already: name another folder with out=DIR"):
         _twins(tmp_path, "suppressed-rewards")
     with pytest.raises(SentinelError, match=r"--perturb 'rejected' is unknown, the nearest is 'rejected-rewards'"):
         _twins(tmp_path, "rejected")

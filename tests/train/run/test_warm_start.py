@@ -48,7 +48,9 @@ def test_no_gradient_is_left(tmp_path: Path) -> None:
 
 
 def test_non_finite_weights_are_not_cached(tmp_path: Path) -> None:
-    with pytest.raises(SentinelError, match=r"^warm.rate is 1e\+30, expected a lower one: "):
+    with pytest.raises(
+        SentinelError, match=r"^warm.rate is 1e\+30, expected a lower rate: after the warm start a weight"
+    ):
         _warm_start(tmp_path, recipe(warm={"steps": 3, "rows": 2, "rate": 1e30}))
     assert not list(tmp_path.rglob("weights.pt"))
 

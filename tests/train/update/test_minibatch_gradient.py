@@ -98,7 +98,7 @@ def test_groups_with_equal_rewards_are_skipped_without_changing_the_gradient(cho
     if torch.allclose(cut, whole, atol=least, rtol=1e-6):
         select_components(recipe(rollout=WIDE, update={"rows": 5}, **choice))
     else:
-        with pytest.raises(SentinelError, match="cannot be computed in parts of a mini-batch"):
+        with pytest.raises(SentinelError, match="this loss needs all rows of a mini-batch at once"):
             select_components(recipe(rollout=WIDE, update={"rows": 5}, **choice))
 
 

@@ -168,7 +168,7 @@ def _choice(path: str, uses: Mapping[str, Use]) -> str:
     quoted = [f"\"'{text}'\"" for text in texts]
     if not quoted:
         return f"{path} is a text, as in \"'mean'\""
-    return f"{path} is a text: {' or '.join(quoted)}{'' if len(quoted) > 1 else ', or another'}"
+    return f"{path} is a text: {' or '.join(quoted)}{'' if len(quoted) > 1 else ', or another text'}"
 
 
 def _plain(path: str, uses: Mapping[str, Use]) -> str:

@@ -23,8 +23,10 @@ def not_callable_by_name(parameters: Mapping[str, inspect.Parameter]) -> str:
         )
     positional = [n for n, p in parameters.items() if p.kind is p.POSITIONAL_ONLY and p.default is p.empty]
     if positional:
-        return f"takes {', '.join(positional)} by position only, expected parameters by name: remove the / after them"
+        names = ", ".join(positional)
+        return f"takes {names} by position only, expected parameters by name: remove the / after {positional[-1]}"
     if parameters and all(p.kind in MORE for p in parameters.values()):
         taken = ", ".join(str(p) for p in parameters.values())
-        return f"takes {taken}, expected parameters by name: name them, or decorate the wrapper with functools.wraps"
+        fix = "name the parameters, or decorate the wrapper with functools.wraps"
+        return f"takes {taken}, expected parameters by name: {fix}"
     return ""

@@ -127,8 +127,8 @@ def require_documented(arguments: Arguments, changed: Mapping[str, str], does: s
     for path in _overruled(arguments, changed):
         text = _with_axes(changed[path])
         raise Unbindable(
-            f"the function {does} {path} as {text} and not with the axes in its docstring: state which are right, as "
-            f'in bind={{"{path}": "{text}"}}, or correct the docstring'
+            f"the function {does} {path} as {text} and not with the axes in its docstring: state which axes are right, "
+            f'as in bind={{"{path}": "{text}"}}, or correct the docstring'
         )
 
 

@@ -29,12 +29,14 @@ def refuse_missing(
     except Exception as error:
         if kept and "NoneType" in str(error):
             bind = ", ".join(f'"{name}": ...' for name in kept)
-            message = f"it fails if {' and '.join(kept)} {'is' if len(kept) == 1 else 'are'} None, the default"
+            message = (
+                f"the function fails if {' and '.join(kept)} {'is' if len(kept) == 1 else 'are'} None, the default"
+            )
             raise Unbindable(f"{message}: state what to pass with bind={{{bind}}}") from error
         key = _missing_key(error)
         if takes_more(parameters) and key:
             raise Unbindable(
-                f"it fails because {key!r} is missing: if this is a keyword argument, pass it with "
+                f"the function fails because {key!r} is missing: if {key} is a keyword argument, pass it with "
                 f'bind={{"{key}": {_text(key)}}}'
             ) from error
 

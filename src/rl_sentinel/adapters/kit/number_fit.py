@@ -251,7 +251,7 @@ def _why_not_of_formula(boundary: Boundary) -> str:
 def _why_normalized(boundary: Boundary) -> str:
     return (
         f"not compared with the formula of {value_of(boundary.claims.algorithm)}: the loss normalizes its advantages "
-        "in an unknown way. Check it with normalization off, or state no algorithm"
+        "in an unknown way. Pass a function with normalization off, or state no algorithm"
     )
 
 
@@ -268,8 +268,9 @@ def _why_wide_range(boundary: Boundary, wide: Mapping[str, float]) -> str:
     numbers = ", ".join(f'"{name}": {x:g}' for name, x in wide.items())
     words = " and ".join(f"{name} {x:g}" for name, x in wide.items())
     return (
-        f"not compared with the formula of {value_of(boundary.claims.algorithm)}: its code clips as with {words}, "
-        f"which is the bound of a usual range; if it is the range, state numbers={{{numbers}}}"
+        f"not compared with the formula of {value_of(boundary.claims.algorithm)}: the code of the loss has "
+        f"{words}, which may be a bound of the ratio, expected a range around 1: if this is the range, state "
+        f"numbers={{{numbers}}}"
     )
 
 

@@ -53,7 +53,7 @@ def supported(axes: str, path: str, column: str, *, source: str) -> str:
     shape = f"{path} has the axes [{', '.join(axes)}] in its {source}"
     if axes == "KG":
         raise Unbindable(
-            f"{shape}, expected [G, K]: check a lambda that transposes, as in lambda {path}: f({path}.T).T, with "
+            f"{shape}, expected [G, K]: pass a lambda that transposes, as in lambda {path}: f({path}.T).T, with "
             f'bind={{"{path}": "{column}[GK]"}}'
         )
     wide = "token_rewards" if column == "reward" else column
@@ -64,7 +64,7 @@ def supported(axes: str, path: str, column: str, *, source: str) -> str:
         )
     expected = ", ".join(f"[{', '.join(known)}]" for known in KNOWN)
     raise Unbindable(
-        f"{shape}, expected one of {expected}: check a lambda that rearranges, as in "
+        f"{shape}, expected one of {expected}: pass a lambda that rearranges, as in "
         f'lambda {path}: f({path}.unsqueeze(-1)).squeeze(-1), with bind={{"{path}": "{wide}[B T]"}}'
     )
 
@@ -147,7 +147,7 @@ def refuse_shared_columns(codecs: Mapping[str, Codec], bind: Mapping[str, Any]) 
         if len(paths) > 1 and unstated:
             other = "old_logprob" if column == "logprob" else f"old_{column}"
             raise Unbindable(
-                f"{' and '.join(paths)} are both names of {column}: say what the second one is, as in "
+                f"{' and '.join(paths)} are both names of {column}: state what {unstated[-1]} is, as in "
                 f'bind={{"{unstated[-1]}": "{other}"}}'
             )
 
@@ -162,8 +162,10 @@ def refuse_without_reward(codecs: Mapping[str, Codec], stage: Stage, claims: Cla
     if stage != "advantage" or claims.algorithm is None or any(codec.columns & _REWARDS for codec in parts.values()):
         return
     named = [path for path, codec in parts.items() if codec.columns == {"returns"}] or [*parts]
-    proposal = f': if {named[0]} is one, state bind={{"{named[0]}": "reward"}}' if named else ""
-    raise Unbindable(f"it reads no reward, from which {claims.algorithm.value} is computed{proposal}")
+    proposal = f': if {named[0]} is the reward, state bind={{"{named[0]}": "reward"}}' if named else ""
+    raise Unbindable(
+        f"the function reads no reward, expected a reward, from which {claims.algorithm.value} is computed{proposal}"
+    )
 
 
 def _is_list_of_rewards(codec: Codec) -> bool:

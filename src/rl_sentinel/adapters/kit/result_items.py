@@ -47,8 +47,9 @@ def with_result_item(
             if _is_no_output(target, first):
                 return _with_note(other, item, word)
             raise Unbindable(
-                f"its result has several items, of which {item!r} fits the formula and the first does not: state "
-                f"which is the {word}, bind={json.dumps({'return': item})} or bind={json.dumps({'return': 0})}"
+                f"the result of the function has several items, of which {item!r} fits the formula and the first does "
+                f"not: state which item is the {word}, bind={json.dumps({'return': item})} or "
+                f"bind={json.dumps({'return': 0})}"
             )
     return first
 
@@ -68,7 +69,7 @@ def _of_named_item(
     named = [x for x in keys if "total" in x.lower()] or keys
     if len(named) > 1:
         raise Unbindable(
-            f"its result has {', '.join(named)}: state which is the {word}, as in "
+            f"the result of the function has {', '.join(named)}: state which item is the {word}, as in "
             f"bind={json.dumps({'return': named[-1]})}"
         )
     candidates: list[int | str] = [*named] or [x for x in items if x != 0]

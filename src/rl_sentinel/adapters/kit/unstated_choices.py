@@ -63,8 +63,8 @@ def _of_one_prompt(
     if not rewards or rewards[0] in stated or not fits_formula(target, replace(boundary, domain=domain)):
         return None
     why = (
-        f"it computes {value_of(boundary.claims.algorithm)} only for one prompt, and nothing says how many a call has: "
-        f'state bind={{"{rewards[0]}": "reward[K]"}} for one, "reward[B]" for several'
+        f"the function computes {value_of(boundary.claims.algorithm)} only for one prompt, and nothing says how many "
+        f'prompts a call has: state bind={{"{rewards[0]}": "reward[K]"}} for one prompt, "reward[B]" for several'
     )
     return replace(boundary, claims=_without_siblings(boundary), undecided=why)
 
@@ -84,8 +84,8 @@ def _of_adjacent_responses(
     if not fits_formula(target, replace(boundary, domain=adjacent, requires=BY_POSITION)):
         return None
     why = (
-        f"it computes {value_of(boundary.claims.algorithm)} only if responses of a prompt are adjacent: state "
-        f'bind={{"{sizes[0]}": "group_size"}} if they are, "strided_group_size" if they are G rows apart'
+        f"the function computes {value_of(boundary.claims.algorithm)} only if responses of a prompt are adjacent: "
+        f'state bind={{"{sizes[0]}": "group_size"}} if they are, "strided_group_size" if they are G rows apart'
     )
     return replace(boundary, claims=_without_siblings(boundary), undecided=why)
 
@@ -100,9 +100,9 @@ def _of_batch_deviation(target: Target, boundary: Boundary) -> Iterator[str]:
     of_batch = replace(boundary.claims, deviation_of=Said("batch", STATED))
     if boundary.claims.deviation_of is None and fits_formula(target, replace(boundary, claims=of_batch)):
         yield (
-            f"it computes {value_of(boundary.claims.algorithm)} with the standard deviation of the whole batch: if "
-            'that is intended, state claims={"deviation-of": "batch"}, or --claim deviation-of=batch on the command '
-            "line"
+            f"the function computes {value_of(boundary.claims.algorithm)} with the standard deviation of the whole "
+            'batch: if that is intended, state claims={"deviation-of": "batch"}, or --claim deviation-of=batch on the '
+            "command line"
         )
 
 
@@ -120,8 +120,8 @@ def _of_other_order(target: Target, boundary: Boundary, codecs: Mapping[str, Cod
         word = "strided_num_prompts" if isinstance(codec, PromptCount) else "strided_group_size"
         stated = f'bind={{"{path}": "{word}"}}'
     yield (
-        f"it computes {value_of(boundary.claims.algorithm)} if the responses of a prompt are as many rows apart as "
-        f"there are prompts; they are adjacent here: if your trainer orders them so, state {stated}"
+        f"the function computes {value_of(boundary.claims.algorithm)} if the responses of a prompt are G rows apart, "
+        f"for G prompts; in the checks they are adjacent: if your trainer orders rows so, state {stated}"
     )
 
 
@@ -140,8 +140,9 @@ def _of_masked_values(
     if not fits_formula(target, other):
         return None
     why = (
-        f"it computes {value_of(boundary.claims.algorithm)} only if values are 0 at untrained tokens, and nothing says "
-        f'whether its caller sets them so: state bind={{"{values[0]}": "masked_value"}} if it does, "value[B T]" if not'
+        f"the function computes {value_of(boundary.claims.algorithm)} only if values are 0 at untrained tokens, and "
+        f'nothing says whether the caller sets them to 0: state bind={{"{values[0]}": "masked_value"}} if the caller '
+        'does, "value[B T]" if not'
     )
     return replace(other, claims=replace(boundary.claims, algorithm=None), undecided=why)
 

@@ -55,7 +55,11 @@ class NamedOutput(Form):
         return frozenset({"mask"}) if self.per_token else frozenset()
 
     def read(self, value: Any, sizes: Sizes) -> Tensor:  # noqa: ANN401 - any result
-        """The output as ``[B, T]`` or as a scalar."""
+        """The output as ``[B, T]`` or as a scalar.
+
+        Raises:
+            CallFailed: if the result has no such output, or the output is not a real tensor of the right shape.
+        """
         output = self._select(list(value) if self._is_list(value, sizes) else value)
         tables = [_fields_of(row) or row for row in output] if isinstance(output, list) else []
         if tables and all(isinstance(row, Mapping) for row in tables):
@@ -66,7 +70,8 @@ class NamedOutput(Form):
             output = torch.as_tensor(output)
         if output is None:
             raise CallFailed(
-                f"the result has no {self.name}, it is None: return it, or write it into a dict that is passed"
+                f"{self.name} of the result is None, expected a tensor: return the {self.name}, or write it into a "
+                "dict that is passed"
             )
         if not isinstance(output, Tensor):
             raise CallFailed(
@@ -92,8 +97,8 @@ class NamedOutput(Form):
         """A scalar, also from a tensor with one element."""
         if output.numel() != 1:
             raise CallFailed(
-                f"{self.name} of the result has the shape {list(output.shape)}, expected one number: check a function "
-                "that calls yours and returns the mean over trained tokens"
+                f"{self.name} of the result has shape {list(output.shape)}, expected one number: check a wrapper "
+                "that reduces the result of your function, for example to the mean over trained tokens"
             )
         return output.reshape(())
 
@@ -101,8 +106,8 @@ class NamedOutput(Form):
         """The number of each response, repeated at its trained tokens."""
         if self.of_tokens:
             raise CallFailed(
-                f"{self.name} of the result is one number per response, expected one per token: check the function "
-                "that returns it before it is summed"
+                f"{self.name} of the result is one number per response, expected one number per token: check "
+                f"the function that returns {self.name} before the sum over tokens"
             )
         return torch.where(mask, output.unsqueeze(1), 0.0)
 
@@ -156,7 +161,10 @@ class NamedOutput(Form):
         if self._names_one(named := _fields_of(value)):
             value = named
         if self.by_name and not isinstance(value, Mapping):
-            raise CallFailed(f"the result has no entry named {self.name}")
+            raise CallFailed(
+                f"the result is of type {type(value).__name__}, expected a dict or an object with an entry named "
+                f"{self.name}"
+            )
         if isinstance(value, tuple) or _is_pair(value):
             if not -len(value) <= self.item < len(value):
                 raise CallFailed(
@@ -174,8 +182,8 @@ class NamedOutput(Form):
         for word in path.split("."):
             table = value if isinstance(value, Mapping) else _fields_of(value)
             if word not in table:
-                found = ", ".join(map(str, table)) or type(value).__name__
-                raise CallFailed(f"the result has no {path}: where {word} is expected it has {found}")
+                found = ", ".join(map(str, table)) or f"nothing: a {type(value).__name__} has no entries"
+                raise CallFailed(f"the result has no {path}, expected an entry {word}, found {found}")
             value = table[word]
         return value
 
@@ -196,9 +204,13 @@ class NamedOutput(Form):
         return named[0]
 
     def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002 - shapes are visible
-        """Source that selects the output; one number per row becomes a column."""
+        """Source that selects the output; one number per row becomes a column.
+
+        Raises:
+            NotImplementedError: for a packed or grouped layout.
+        """
         if self.packed or self.grouped:
-            raise NotImplementedError("no script: results in a packed or grouped layout are not supported")
+            raise NotImplementedError("a script cannot read a result in a packed or grouped layout")
         selected = f"(lambda r: {self._source()})({expression}){'.transpose(0, 1)' if self.time_first else ''}"
         return f"(lambda x: x.unsqueeze(1) if x.dim() == 1 else x)({selected})" if self.per_token else selected
 
@@ -223,7 +235,7 @@ class AnotherOutput(NamedOutput):
         for item in items:
             if isinstance(item, Tensor) and item is not chosen and item.shape == getattr(chosen, "shape", None):
                 return item
-        raise CallFailed(f"the result has nothing beside {self.name}")
+        raise CallFailed(f"the result has no other tensor of the shape of {self.name}")
 
 
 def _fields_of(value: object) -> Mapping[str, Any]:

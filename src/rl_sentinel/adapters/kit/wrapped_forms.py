@@ -82,8 +82,12 @@ class TimeFirst(_Around):
 class Array(_Around):
     """A numpy array without a gradient."""
 
-    @override
     def lay_out(self, column: Tensor, inputs: Inputs) -> np.ndarray:
+        """The column as an array.
+
+        Raises:
+            NotApplicable: if the column requires a gradient, or is bfloat16.
+        """
         if column.requires_grad:
             raise NotApplicable("a numpy array has no gradient")
         if column.dtype == torch.bfloat16:

@@ -78,7 +78,7 @@ def claims_of(table: str, composed: Composition, texts: Mapping[str, str]) -> Cl
     try:
         return claims_from_text(texts, f"{table} {name}: CLAIMS")
     except ValueError as error:
-        raise SentinelError(f"{table} {name!r} has wrong CLAIMS ({error}): fix them in its module") from error
+        raise SentinelError(f"{table} {name!r} has wrong CLAIMS ({error}): fix CLAIMS in the module") from error
 
 
 def as_raised(error: Exception, _passed: Mapping[str, Any]) -> Exception:

@@ -120,7 +120,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         return
     source = inspect.getsource(target.find(ACTOR))
     if "loss_function(" in source:
-        yield Unbound(PATH, "policy-loss", "it calls the loss of another backend, which reads logits")
+        yield Unbound(PATH, "policy-loss", "the training step calls the loss of another backend, which reads logits")
         return
     found = [n for n, family in FAMILIES.items() if any(text in source for text in family.text.split("|"))]
     yield from bindable(target, *(_training(target, name, source) for name in found))

@@ -86,7 +86,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     elif "completion_mask=completion_mask" in (source := source_of(target.find(path))) or "shift_labels=" in source:
         yield from bindable(target, _loss(target, path, alone=False), _loss(target, path, alone=True))
     else:
-        yield Unbound(path, "policy-loss", "its model returns logits: only models that return log-probs are bound")
+        yield Unbound(path, "policy-loss", "the model returns logits, but only models that return log-probs are bound")
 
 
 def _loss(target: Target, path: str, *, alone: bool) -> Boundary:

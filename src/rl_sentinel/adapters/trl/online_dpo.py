@@ -62,7 +62,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield Unbound(path, "policy-loss", why)
         return
     if "_calculate_rewards_from_functions" not in source_of(target.find(path)):
-        yield Unbound(path, "policy-loss", "its rewards come from a model or a judge, of which there is no fake")
+        yield Unbound(path, "policy-loss", "the rewards come from a model or a judge, which has no fake")
         return
     yield from bindable(target, _loss(path), _metrics(path))
 

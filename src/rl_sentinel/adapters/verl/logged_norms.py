@@ -98,7 +98,11 @@ def norms_of_training_worker(  # noqa: PLR0913 - classes of the target, and what
     data: Any,  # noqa: ANN401 - a TensorDict
     loss_function: Callable[..., Any],
 ) -> list[float]:
-    """Like :func:`logged_norms`, for the worker around an engine; the norm of an optimizer step is its number."""
+    """Like :func:`logged_norms`, for the worker around an engine; the norm of an optimizer step is its number.
+
+    Raises:
+        NotApplicable: if the worker logs no norm.
+    """
     tensors, rows = chunk.__globals__, data.batch_size[0]
     size = rows // PARTS
     prepare_mini_batch(tensors, data, model, mini_batch_size=size, micro_batch_size_per_gpu=size)

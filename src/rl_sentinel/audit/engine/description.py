@@ -89,7 +89,11 @@ class _Walk:
         self.add_all(kind, (part for item in mapping.items() for part in item))
 
     def add_state(self, value: Any) -> None:  # noqa: ANN401 - an object with attributes
-        """Hash an instance of a Python class: its attributes, and its items if it is a container."""
+        """Hash an instance of a Python class: its attributes, and its items if it is a container.
+
+        Raises:
+            _UndescribableError: if the object has neither attributes nor slots.
+        """
         kind = type(value)
         slots = [name for base in kind.__mro__ for name in _names(vars(base).get("__slots__", ()))]
         state = {name: getattr(value, name) for name in slots if name not in _NO_STATE and hasattr(value, name)}

@@ -106,7 +106,7 @@ def _no_break(tried: int, raised: list[Exception]) -> Judgment:
             raise error
     if tried:
         return Judgment(tried, None)
-    return Judgment(0, None, str(raised[0]) if raised else "no case fulfils the law's precondition")
+    return Judgment(0, None, str(raised[0]) if raised else "no case meets the law's precondition")
 
 
 def _worst(law: Law, ask: Asker, first: Break, cases: Iterable[Case]) -> Break:

@@ -35,7 +35,7 @@ def stored(file: Path) -> list[dict[str, Any]]:
     """The evidence records of a file: a single record, an audit's JSON report, or a list of reports.
 
     Raises:
-        SentinelError: if the file cannot be read, is damaged, holds no finding, or has another schema.
+        SentinelError: if the file cannot be read, is damaged, has no finding, or has another schema.
     """
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
@@ -50,7 +50,7 @@ def stored(file: Path) -> list[dict[str, Any]]:
     is_report = isinstance(data, list) or (isinstance(data, dict) and "findings" in data)
     records = _report_records(data if isinstance(data, list) else [data], file) if is_report else [("", data)]
     if not records:
-        raise SentinelError(f"evidence {file} holds no finding, expected a report with findings to replay")
+        raise SentinelError(f"evidence {file} has no finding, expected a report with findings to replay")
     return [_validated(record, file, where) for where, record in records]
 
 
@@ -96,8 +96,8 @@ def _validated(record: Any, file: Path, prefix: str) -> dict[str, Any]:  # noqa:
     if parsed.schema_ not in REPLAYABLE:
         expected = " or ".join(map(str, sorted(REPLAYABLE)))
         raise SentinelError(
-            f"evidence {file} has schema {parsed.schema_}, expected {expected}: another version wrote it, "
-            "so audit again"
+            f"evidence {file} has schema {parsed.schema_}, expected {expected}: another version of rl-sentinel wrote "
+            "the file, so audit again"
         )
     if "spec" not in parsed.target:
         raise SentinelError(f"evidence {file}[{prefix}target] lacks 'spec', expected a finding of an audit")

@@ -12,7 +12,11 @@ from rl_sentinel.core.call import Use
 
 
 def output_expression(output: Output, use: Use, run: Run) -> str:
-    """The expression of an output; for a repeated step, its parts are joined as the boundary declares."""
+    """The expression of an output; for a repeated step, its parts are joined as the boundary declares.
+
+    Raises:
+        Unwritable: if the output of a repeated step is an argument.
+    """
     form = output.form or (PerRow() if output.axes == "B" else Number())
     if output.join is None:
         return form.source(variable(use), run.sizes)
@@ -42,7 +46,7 @@ def _common(sources: list[str]) -> str:
     words: list[str] = re.findall(r"[A-Za-z_][\w.]*(?:\['[^']*'\]|\[\d+\])*", sources[0])
     shared = [word for word in words if all(word in source for source in sources) and not word.startswith("torch")]
     if not shared:
-        raise Unwritable("the runs read an output by different expressions")
+        raise Unwritable("the recorded calls return an output in forms that one expression cannot read")
     return max(shared, key=len)
 
 

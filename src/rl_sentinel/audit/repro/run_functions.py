@@ -58,9 +58,9 @@ def _body(text: Source, runs: Sequence[Run], outputs: tuple[str, ...]) -> list[s
     """
     first = runs[0]
     if not first.calls:
-        raise Unwritable("the boundary has no calls")
+        raise Unwritable("the boundary calls no function")
     if any(encoded.step.inside for encoded in first.calls):
-        raise Unwritable("a script cannot record calls inside of a step")
+        raise Unwritable("the boundary records calls that the target's code makes, which a script cannot do")
     declared = {name: first.boundary.outputs[name] for name in outputs if name in first.boundary.outputs}
     sources = {name: output.at or Use(first.calls[-1].step.result) for name, output in declared.items()}
     later = {use.name for run in runs for use in _uses(run)}

@@ -46,7 +46,7 @@ def script(
             is searched for by numbers.
 
     Raises:
-        Unwritable: if the calls have no source, or no run holds the compared numbers.
+        Unwritable: if the calls have no source, or no run returned the compared values.
     """
     if isinstance(expectation, Refuses):
         return _refusal_script(code, expectation, runs)
@@ -90,13 +90,13 @@ def _views(
     """For each pair, the views of the expected tensor (None for a literal) and of the observed tensor.
 
     Raises:
-        Unwritable: if no run holds the observed tensor.
+        Unwritable: if no run returned the observed tensor.
     """
     known_views = known_views or [(None, None)] * len(pairs)
     found = [matching_views(pair, runs, *known) for pair, known in zip(pairs, known_views, strict=True)]
     views = [sides for sides in found if sides is not None]
     if not views or len(views) < len(pairs):
-        raise Unwritable("no run of the boundary holds the compared numbers")
+        raise Unwritable("no recorded call of the boundary returned the compared values, so a script cannot show them")
     return views
 
 
@@ -116,7 +116,7 @@ def _refusal_script(code: str, expectation: Refuses, runs: Sequence[Run]) -> lis
     names = [attempt.name for attempt, broken in zip(expectation.attempts, wrong, strict=True) if broken]
     chosen = [next((run for run in runs if run.case.setting == name), None) for name in names]
     if not names or any(run is None for run in chosen):
-        raise Unwritable("no run of the boundary is one of the attempts")
+        raise Unwritable("the boundary was not called with the input that it wrongly accepted or refused")
     text = Source()
     functions = run_functions(text, [run for run in chosen if run is not None], ())
     attempts = ", ".join(f"{json.dumps(n)}: lambda: {call}" for n, call in zip(names, functions.calls, strict=True))
@@ -144,7 +144,7 @@ def _exception_script(code: str, expectation: Answers, runs: Sequence[Run]) -> l
     text = Source()
     functions = run_functions(text, [run for run in runs if not run.outputs][:1], ())
     if not functions.calls:
-        raise Unwritable("no run of the boundary raises")
+        raise Unwritable("no recorded call of the boundary raised an exception")
     if expectation.listed is None:
         other = f"!= {expectation.kind!r}"
     else:

@@ -15,7 +15,7 @@ from rl_sentinel.core.law import Law
 from rl_sentinel.core.storage import case_from_json
 
 #: Reason for a case on which the law has nothing to compare.
-_LAPSED = "its law has nothing to compare on this case: the case was edited or the law has changed, audit again"
+_LAPSED = "the law has nothing to compare on this case: the case was edited or the law has changed, audit again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def _check(record: Any, unit: Unit) -> None:  # noqa: ANN401 - plain JSON
     for key in record["constructed_scenario"].get("override", {}):
         if key not in known:
             place = f"evidence {record['signature']}[constructed_scenario.override]"
-            hint = f"expected a setting of that boundary ({', '.join(sorted(known)) or 'it has none'})"
+            hint = f"expected a setting of that boundary ({', '.join(sorted(known)) or 'which has no settings'})"
             raise SentinelError(f"{place} has {key!r}, {hint}: file was edited, audit again")
     for key, value in expected.items():
         if key in record and record[key] != value:

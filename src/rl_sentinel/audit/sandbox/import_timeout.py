@@ -75,7 +75,10 @@ class _Watch(MetaPathFinder):
             else f"{self.clock:g} s with almost no processor time"
         )
         module = _importing(frame)
-        message = f"the body of {module} ran for more than {limit}" if module else f"loading took more than {limit}"
+        message = (
+            f"import of {module or 'the target'} was stopped because no other import started within {limit}: keep "
+            "long or blocking work out of a module's top level"
+        )
         if module:
             self.refused[module] = message
         raise TimeoutError(message)

@@ -170,7 +170,11 @@ def _handle_dead_child(
     for piece in unfinished:
         if gives_up or piece == child.piece:
             was_running = child.piece in {piece, SMOKE_CHECK}
-            why = f"the call {reason}" if was_running else f"untried: {MOST_CRASHES} crashes or hangs in this function"
+            why = (
+                f"the call {reason}"
+                if was_running
+                else f"not called, after {MOST_CRASHES} crashes or hangs in this function"
+            )
             send({"boundary": job.name[0], "setting": job.name[1]} | job.unfinished(piece, why))
     remaining = [piece for piece in unfinished if piece != child.piece]
     return None if gives_up or not remaining else job.without({*child.done, child.piece})

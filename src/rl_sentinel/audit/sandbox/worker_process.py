@@ -128,8 +128,8 @@ def _read(pipe: int, worker: subprocess.Popen[bytes], log: Path) -> Generator[di
         tail = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:] or ["no output"]
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit status {status}"
         raise SentinelError(
-            f"the worker {how} before it finished, maybe by the target's own code, which runs as it is loaded; "
-            f"last line of its output: {tail[0][:200]}"
+            f"the worker {how} before it finished, maybe because of the target's code, which runs when it is imported; "
+            f"last line of the worker's output: {tail[0][:200]}"
         )
 
 

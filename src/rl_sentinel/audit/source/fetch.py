@@ -59,7 +59,8 @@ def _release(target: TargetSpec) -> Source:
     name = target.framework.distribution
     if not name:
         example = f"{target.framework.name}@PATH"
-        message = f"target is {target.text!r}, expected a checkout ({example}): it has no release on the package index"
+        reason = f"{target.framework.name} has no release on the package index"
+        message = f"target is {target.text!r}, expected a checkout ({example}): {reason}"
         raise SentinelError(message)
     folder = cached_folder("releases", f"{name}-{target.version}", lambda to: _fetch(name, target.version, to))
     return Source(folder, target.version, digest_of(folder))
@@ -74,6 +75,9 @@ def _fetch(name: str, version: str, to: Path) -> None:
         unpack(wheels[0], to)
 
 
+#: Releases that a message lists.
+_SHOWN = 10
+
 #: Messages of pip if it cannot reach the package index.
 _UNREACHED = re.compile(
     r"connection broken|Max retries|Failed to establish|NameResolution|timed out|ProxyError|SSLError|"
@@ -85,7 +89,9 @@ _UNREACHED = re.compile(
 def _failure_reason(name: str, version: str, output: str) -> str:
     versions = output.partition("from versions:")[2].partition(")")[0].strip()
     if versions and versions != "none":
-        return f"{name}=={version} has no wheel on the package index, expected one of {versions}"
+        newest = versions.split(", ")[-_SHOWN:]
+        others = ", or an older release" if len(newest) < len(versions.split(", ")) else ""
+        return f"{name}=={version} has no wheel on the package index, expected one of {', '.join(newest)}{others}"
     fix = f"connect to the index, or name a checkout ({name}@PATH)"
     if _UNREACHED.search(output):
         return f"{name}=={version} is not in the cache and the package index cannot be reached: {fix}"
@@ -118,20 +124,20 @@ def unpack(wheel: Path, to: Path) -> None:
                         continue
                     parts = parts[2:]
                 if ".." in parts or info.filename.startswith(("/", "\\")):
-                    message = f"wheel[{wheel.name}] holds {info.filename!r}, expected names inside the folder"
+                    message = f"wheel[{wheel.name}] contains {info.filename!r}, expected paths inside of the wheel"
                     raise SentinelError(message)
                 place = to.joinpath(*parts)
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_bytes(archive.read(info))
     except zipfile.BadZipFile as error:
-        message = f"wheel[{wheel.name}] is damaged ({error}), expected a zip archive: fetch it again"
+        message = f"wheel[{wheel.name}] is damaged ({error}), expected a zip archive: run the command again"
         raise SentinelError(message) from error
 
 
 def _checkout(target: TargetSpec) -> Source:
     folder = Path(target.path).expanduser()
     if not folder.is_dir():
-        message = f"checkout is {target.path!r}, expected a folder that holds {target.framework.package}/"
+        message = f"checkout is {target.path!r}, expected a folder that contains {target.framework.package}/"
         raise SentinelError(message)
     if target.revision:
         return _revision(target, folder)
@@ -149,7 +155,7 @@ def _root(folder: Path, target: TargetSpec, label: str = "") -> Path:
         if (folder / inside / package).is_dir():
             return (folder / inside).resolve()
     packages = " or ".join(f"{package}/" for package in target.framework.packages)
-    message = f"checkout[{label or folder}] holds no {packages}, expected a checkout of {target.framework.name}"
+    message = f"checkout[{label or folder}] has no {packages}, expected a checkout of {target.framework.name}"
     raise SentinelError(message)
 
 
@@ -202,13 +208,16 @@ def _function(target: TargetSpec) -> Source:
     finally:
         sys.path[:] = before
     if module_spec is None or module_spec.origin is None:
-        fix = "run in its folder, or install it"
-        message = f"target is {target.text!r}: no module {top!r} here or among installed packages: {fix}"
+        fix = f"run in the folder of {top}, or install {top}"
+        message = (
+            f"target is {target.text!r}, expected a module: {top!r} is not in this folder and not installed, {fix}"
+        )
         raise SentinelError(message)
     place = Path(module_spec.origin)
     nearest = next((folder / f"{top}.py" for folder in folders if (folder / f"{top}.py").is_file()), None)
     if nearest and nearest.resolve() != place.resolve():  # the other module is imported already
-        message = f"target is {target.text!r}: {nearest} has the name of another module ({place}), rename the file"
+        reason = f"has the same name as a module that is already imported ({place})"
+        message = f"target is {target.text!r}: {nearest} {reason}, rename the file"
         raise SentinelError(message)
     if place.suffix != ".py":
         message = f"target is {target.text!r}: module {top!r} has no Python source ({place}), expected Python code"
@@ -221,7 +230,7 @@ def _function_of_file(target: TargetSpec, places: Sequence[Path], name: str) -> 
     """A user's function in a file; parent folders with an ``__init__.py`` belong to its module name."""
     file = next((place.resolve() for place in places if place.is_file()), None)
     if file is None:
-        raise SentinelError(f"target is {target.text!r}: no file {places[0]}, expected FILE.py:FUNCTION")
+        raise SentinelError(f"target is {target.text!r}, expected FILE.py:FUNCTION: {places[0]} does not exist")
     parts, root = [file.stem], file.parent
     while (root / "__init__.py").is_file():
         parts.insert(0, root.name)

@@ -25,7 +25,7 @@ def git(folder: Path, *arguments: str, stdin: bytes = b"") -> bytes:
     run = subprocess.run(command, capture_output=True, input=stdin, check=False)  # noqa: S603 - fixed program
     if run.returncode:
         lines = run.stderr.decode(errors="replace").strip().splitlines()[:1] or ["no answer"]
-        message = f"git {arguments[0]} in {folder} says {lines[0]!r}, expected a revision of a git folder"
+        message = f"git {arguments[0]} failed in {folder} ({lines[0]}), expected a folder with a git history"
         raise SentinelError(message)
     return run.stdout
 
@@ -40,7 +40,9 @@ def commit_of(folder: Path, revision: str) -> str:
         return git(folder, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}").decode().strip()
     except SentinelError:
         git(folder, "rev-parse", "--git-dir")  # raises if the folder is wrong
-        message = f"{folder} has no revision {revision!r}, expected a commit, tag or branch of it: `git log` lists them"
+        message = (
+            f"{folder} has no revision {revision!r}, expected a commit, tag or branch: `git log --all` lists commits"
+        )
         raise SentinelError(message) from None
 
 
@@ -66,7 +68,7 @@ def write_out(folder: Path, commit: str, packages: Iterable[str], to: Path) -> N
         end = answer.index(b"\n", at)
         head = answer[at:end].split()
         if head[-1] == b"missing":
-            message = f"{folder} lacks {name} at {commit[:9]}, expected a complete history: clone it without a filter"
+            message = f"{folder} lacks {name} at {commit[:9]}, expected a complete history: clone without --filter"
             raise SentinelError(message)
         size = int(head[-1])
         place = to / name

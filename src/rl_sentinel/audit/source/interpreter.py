@@ -42,7 +42,7 @@ def query(python: str, code: str, *arguments: str) -> Any:  # noqa: ANN401 - JSO
                 ) from error
             raise SentinelError(f"--python is {python!r}, expected an interpreter ({error.strerror})") from error
         except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or "it returned nothing"
+            reason = getattr(error, "strerror", None) or "the program returned no result"
             raise SentinelError(f"--python is {python!r}, expected an interpreter ({reason})") from error
 
 
@@ -61,5 +61,5 @@ def check_interpreter(python: str) -> str:
     missing = query(python, find_missing, "torch", "numpy")
     if missing:
         names = " and ".join(missing)
-        raise SentinelError(f"--python is {python!r}, which lacks {names}: install them there")
+        raise SentinelError(f"--python is {python!r}, which lacks {names}: install {names} for this interpreter")
     return python

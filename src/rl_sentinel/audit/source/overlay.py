@@ -19,16 +19,16 @@ def overlays(framework: Framework, version: str) -> tuple[str, ...]:
     if not lock:
         return ()
     key = f"{framework.name}-{hashlib.sha256(lock.encode()).hexdigest()[:16]}"
-    return (str(cached_folder("overlays", key, lambda to: _install(lock, to))),)
+    return (str(cached_folder("overlays", key, lambda to: _install(framework.name, lock, to))),)
 
 
-def _install(lock: str, to: Path) -> None:
+def _install(framework: str, lock: str, to: Path) -> None:
     requirements = lock.splitlines()
     run = pip("install", "--no-deps", "--prefer-binary", "--no-compile", "-q", "--target", str(to), *requirements)
     if run.returncode:
         last = [line for line in run.stderr.strip().splitlines() if "ERROR" in line][-1:] or ["no answer"]
         message = (
-            f"light packages ({', '.join(requirements)}) are not in the cache and cannot be fetched ({last[0][:160]}): "
-            "connect once to a package index that has them"
+            f"packages that {framework} imports ({', '.join(requirements)}) are not in the cache and cannot be fetched "
+            f"({last[0][:160]}): connect once to a package index that has these packages"
         )
         raise SentinelError(message)

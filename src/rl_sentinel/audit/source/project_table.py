@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pydantic
 
 from rl_sentinel.core.errors import SentinelError
-from rl_sentinel.core.phrasing import nearest
+from rl_sentinel.core.phrasing import nearest, shortened
 
 Level = Literal["fault", "contested", "hazard"]
 
@@ -92,12 +92,14 @@ def _raw_table(file: Path) -> Any:  # noqa: ANN401 - validated by pydantic
     except OSError as error:
         raise SentinelError(f"{file} cannot be read ({error.strerror}): make it readable") from error
     except UnicodeDecodeError as error:
-        raise SentinelError(f"{file} is not UTF-8 ({error}), expected TOML, which is UTF-8: convert it") from error
+        raise SentinelError(
+            f"{file} is not UTF-8 ({error}), expected TOML, which is UTF-8: convert the file"
+        ) from error
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise SentinelError(f"{file} is malformed ({error}), expected TOML") from error
     tool = tables.get("tool", {})
     if not isinstance(tool, dict):
-        raise SentinelError(f"{file}[tool] is {tool!r}, expected a table")
+        raise SentinelError(f"{file}[tool] is {shortened(tool)}, expected a table, as in [{TABLE}]")
     return tool.get("rl-sentinel")
 
 
@@ -136,7 +138,7 @@ def _message(file: Path, error: pydantic.ValidationError, raw_table: Any) -> str
     if first["type"] == "missing":
         return f"{place} is missing: {_MISSING.get(location[-1], 'add it')} (docs/project.md)"
     here = [e for e in errors if _written(e, raw_table) == location]
-    return f"{place} is {first['input']!r}, expected {' or '.join(dict.fromkeys(map(_expected, here)))}"
+    return f"{place} is {shortened(first['input'])}, expected {' or '.join(dict.fromkeys(map(_expected, here)))}"
 
 
 def _written(error: Any, raw_table: Any) -> list[str]:  # noqa: ANN401 - pydantic's, and not yet validated

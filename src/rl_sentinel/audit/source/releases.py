@@ -57,7 +57,9 @@ def _tags(target: TargetSpec) -> list[str]:
     tags = {tag: _number(tag) for tag in git(folder, "tag", "--list").decode(errors="replace").split()}
     numbered = sorted((number, tag) for tag, number in tags.items() if number is not None)
     if not numbered:
-        raise SentinelError(f"{target.path} has no version tag, expected one such as v1.2.3: use --releases")
+        raise SentinelError(
+            f"{target.path} has no version tag, expected a tag such as v1.2.3: list revisions with --releases"
+        )
     return [tag for _, tag in numbered]
 
 

@@ -64,7 +64,7 @@ def off_policy_sequences_kept(
     """
     away = _away(logprob, old_logprob, mask=mask)
     explain_result(away, where=mask, logprob=logprob, old_logprob=old_logprob)
-    live, why = live_rows(mask), "a trained token needs one (mask the token to leave it out)"
+    live, why = live_rows(mask), "a trained token needs a finite value (mask the token to leave it out)"
     if advantage.dim() == 1 and not isinstance(mask, Segments):
         require_finite("advantage", advantage, where=live, why=why)
         mean = advantage

@@ -87,8 +87,8 @@ def dry_run(
         slope = torch.autograd.grad(total, logprob, allow_unused=True)[0]
         if slope is None:
             raise SentinelError(
-                f"loss {recipe.loss.name!r} returned a tensor whose gradient does not reach logprob, expected one "
-                "computed from it: fix the function"
+                f"loss {recipe.loss.name!r} returned a tensor without a gradient to logprob, expected a loss that is "
+                "computed from logprob: fix the function"
             )
         return slope
 
@@ -120,5 +120,5 @@ def _require_binding_clip(recipe: Recipe, loss: Callable[..., Tensor]) -> None:
     if torch.equal(clipped, unclipped):
         raise SentinelError(
             f"loss.clip_low is {parameters['clip_low']}, expected at most 1 with loss {recipe.loss.name}: "
-            "a lower clip above 1 has no more effect than 1: neither a ratio nor a probability is below 0"
+            "a larger value has the same effect as 1, because no ratio and no probability is below 0"
         )

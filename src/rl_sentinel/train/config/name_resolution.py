@@ -83,16 +83,18 @@ def bind_parameters(
     parameters = {n: p for n, p in signature if n not in columns and p.kind not in _VARIADIC}
     for name in values:
         if name not in parameters:
-            fix = nearest(name, parameters) if parameters else "expected no parameters"
+            fix = nearest(name, parameters) if parameters else "expected no parameters: remove it"
             raise SentinelError(f"{table}.{name} is unknown, {fix}")
     bound = {name: _convert(f"{table}.{name}", value, parameters[name].annotation) for name, value in values.items()}
     missing = [n for n, p in parameters.items() if n not in values and p.default is inspect.Parameter.empty]
     if missing:
         kind = parameters[missing[0]].annotation
         if _is_column(kind):
-            raise SentinelError(f"{table} needs column {missing[0]}, which the trainer lacks: choose another function")
+            raise SentinelError(
+                f"{table} needs column {missing[0]}, which the trainer does not have: choose another function"
+            )
         if kind is inspect.Parameter.empty:
-            fix = "set it, or rename the parameter to a column of the trainer"
+            fix = "set it in the recipe, or give the parameter the name of a column that the trainer passes"
             raise SentinelError(f"{table}.{missing[0]} is missing, expected a value: {fix}")
         expected = "a list of numbers, such as [1.0, 0.5]" if _is_tensor(kind) else _with_article(kind)
         raise SentinelError(f"{table}.{missing[0]} is missing, expected {expected}: it has no default")

@@ -9,7 +9,7 @@ import pydantic
 from pydantic import Field
 
 from rl_sentinel.core.errors import SentinelError
-from rl_sentinel.core.phrasing import nearest
+from rl_sentinel.core.phrasing import nearest, shortened
 from rl_sentinel.train.config.settings import (
     ChatSettings,
     CheckpointSettings,
@@ -96,7 +96,7 @@ def parse_recipe(tables: Mapping[str, Any], *, where: str) -> Recipe:
         key = ".".join(place)
         if unknown:
             raise SentinelError(f"{where}[{key}] is unknown, {nearest(place[-1], _keys_at(place[:-1]))}") from error
-        value = "missing" if first["type"] == "missing" else repr(first["input"])
+        value = "missing" if first["type"] == "missing" else shortened(first["input"])
         if first["type"] in ("model_type", "model_attributes_type", "dict_type"):
             example = f"{{ {' = ..., '.join(_keys_at(place)[:2])} = ... }}"
             in_list = place[-1].isdecimal()
@@ -109,7 +109,7 @@ def parse_recipe(tables: Mapping[str, Any], *, where: str) -> Recipe:
 
 def _apply_override(tables: dict[str, Any], text: str) -> None:
     if len(text.splitlines()) > 1:
-        raise SentinelError(f"override {text!r} has a line break, expected key=value: pass each override on its own")
+        raise SentinelError(f"override {text!r} has a line break, expected key=value: pass one override per argument")
     key, equals, value = text.partition("=")
     if not equals or not all(key.split(".")):
         raise SentinelError(f"override is {text!r}, expected key=value, such as seed=1 or update.rate=1e-3")
@@ -117,7 +117,7 @@ def _apply_override(tables: dict[str, Any], text: str) -> None:
     for part in key.split(".")[:-1]:
         table = table.setdefault(part, {})
         if not isinstance(table, dict):
-            raise SentinelError(f"override {text!r} sets a key of {part}, expected a table: {part} has a plain value")
+            raise SentinelError(f"override {text!r} sets a key in {part}, expected a table: {part} has a plain value")
     try:
         table[key.split(".")[-1]] = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:

@@ -146,9 +146,10 @@ def _engine(name: str) -> Callable[..., Engine]:
 def _require_whole_mini_batches(recipe: Recipe) -> None:
     """Require that no mini-batch is computed in parts, for a loss whose parts do not add up."""
     update, rollout = recipe.update, recipe.rollout
-    reason = "this loss cannot be computed in parts of a mini-batch"
+    reason = "this loss needs all rows of a mini-batch at once"
     if update.tokens is not None:
-        raise SentinelError(f"update.tokens is {update.tokens}, expected none with loss {recipe.loss.name}: {reason}")
+        fix = f"{reason}, so remove update.tokens"
+        raise SentinelError(f"update.tokens is {update.tokens}, expected no value with loss {recipe.loss.name}: {fix}")
     largest = update.prompts * rollout.responses * (1 if rollout.merged else rollout.turns)
     if update.rows < largest:
         raise SentinelError(
@@ -244,7 +245,8 @@ def _held_out(recipe: Recipe, environment: Environment) -> Environment | None:
     if hasattr(environment, "size") and not any(recipe.environment.parameters.get(k) != v for k, v in changed.items()):
         value = f"has the training data ({', '.join(changed)})" if changed else "is missing"
         raise SentinelError(
-            f"evaluation.environment {value}, expected held-out data: set evaluation.environment.file or split"
+            f"evaluation.environment {value}, expected held-out data: set evaluation.environment.file or "
+            "evaluation.environment.split"
         )
     try:
         return _environment(Component.model_validate({**recipe.environment.model_dump(), **changed}))
@@ -262,6 +264,9 @@ def _environment(component: Component) -> Environment:
         return wrap_environment(build(), name)
     kind = import_object("environment.name", name)
     if not callable(kind):
-        raise SentinelError(f"environment.name {name!r} is {describe(kind)}, expected a class: name one")
+        raise SentinelError(
+            f"environment.name {name!r} is {describe(kind)}, expected a class: set environment.name to file.py:Class "
+            "or pkg.module:Class"
+        )
     build = bind_parameters("environment", kind, component.parameters, frozenset())
     return wrap_environment(call_user_code(f"environment.name {name!r}", build), name)

@@ -16,7 +16,7 @@ from typing import Any
 from torch import Tensor
 
 from rl_sentinel.core.errors import InputError, SentinelError
-from rl_sentinel.core.phrasing import nearest
+from rl_sentinel.core.phrasing import nearest, shortened
 from rl_sentinel.signal.ready import Ready
 
 #: Checks a function's result, given its positional arguments: what was expected instead, or "" if it is valid.
@@ -34,7 +34,8 @@ def import_object(key: str, reference: str) -> Any:  # noqa: ANN401 - whatever t
         raise SentinelError(f"{key} is {reference!r}, expected pkg.module:name or file.py:name")
     is_file = module.endswith(".py")
     if is_file and not Path(module).expanduser().is_file():
-        raise SentinelError(f"{key} {reference!r} names no file ({Path(module).expanduser().absolute()}): name another")
+        place = Path(module).expanduser().absolute()
+        raise SentinelError(f"{key} is {reference!r}, expected an existing file: {place} is not a file, fix the path")
     try:
         imported = _import_file(Path(module)) if is_file else importlib.import_module(module)
     except (Exception, SystemExit) as error:
@@ -45,8 +46,8 @@ def import_object(key: str, reference: str) -> Any:  # noqa: ANN401 - whatever t
         return getattr(imported, name)
     except AttributeError as error:
         names = [n for n in vars(imported) if not n.startswith("_")]
-        hint = nearest(name, names) if names else "expected it there"
-        raise SentinelError(f"{key} {reference!r}: {name!r} is not in {module}, {hint}") from error
+        hint = nearest(name, names) if names else f"expected a definition of {name}"
+        raise SentinelError(f"{key} {reference!r}: {name!r} is not defined in {module}, {hint}") from error
 
 
 def _import_file(path: Path) -> ModuleType:
@@ -106,11 +107,15 @@ def wrap_function(
     """
     what = f"{table} {name!r}"
     if not callable(function):
-        raise SentinelError(f"{what} is {describe(function)}, expected a function: name one, such as file.py:function")
+        raise SentinelError(
+            f"{what} is {describe(function)}, expected a function: write file.py:function or pkg.module:function"
+        )
     try:
         inspect.signature(function)
     except (TypeError, ValueError) as error:
-        raise SentinelError(f"{what} has no signature, expected a Python function: wrap it in one") from error
+        raise SentinelError(
+            f"{what} has no signature, expected a Python function: name a Python function that calls it"
+        ) from error
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the function's own
@@ -163,8 +168,7 @@ def describe(value: object) -> str:
     """A value in a few words, for a message."""
     if isinstance(value, Tensor):
         return f"a tensor of shape {list(value.shape)}" + (" with a gradient" if value.requires_grad else "")
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 60 else f"{text[:60]}..."
+    return shortened(value)
 
 
 def _summary(error: BaseException, function: object = None) -> str:

@@ -6,7 +6,7 @@ from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.core.phrasing import nearest
 from rl_sentinel.signal.controller import BOUND
 from rl_sentinel.train.config.recipe import Recipe
-from rl_sentinel.train.config.settings import RewardSettings
+from rl_sentinel.train.config.settings import RewardSettings, RolloutSettings
 from rl_sentinel.train.model.character_tokenizer import VOCABULARY_SIZE
 from rl_sentinel.train.rollout.engine.http import parse_url, parse_urls
 
@@ -52,37 +52,53 @@ def _validate_pairs(recipe: Recipe, *, outcome: bool) -> None:
             "the KL is penalized once, in the reward or in the loss"
         )
     if kl is not None and (kl.target is None) != (kl.horizon is None):
-        raise SentinelError("only one of kl.target and kl.horizon is set, expected both or neither")
+        keys = ("kl.target", "kl.horizon") if kl.horizon is None else ("kl.horizon", "kl.target")
+        raise SentinelError(f"{keys[0]} is set without {keys[1]}, expected both or neither: set {keys[1]} too")
     if not outcome and rollout.turns > 1 and not rollout.merged:
         raise SentinelError(
             f"rollout.merged is false with {rollout.turns} turns, expected true: estimator {recipe.estimator.name} "
-            "assigns credit along one row"
+            "assigns credit within one row, and only a merged row has all turns"
         )
     if rollout.staleness and not recipe.correction.weight and not recipe.correction.reject:
         raise SentinelError(
-            f"rollout.staleness is {rollout.staleness}, expected a correction with it: set correction.weight or reject"
+            f"rollout.staleness is {rollout.staleness}, expected a correction of old responses: set correction.weight "
+            "or correction.reject"
         )
-    if bool(rollout.url) != (rollout.engine != "process"):
-        raise SentinelError(
-            f"rollout.url is {rollout.url!r} with engine {rollout.engine}, expected an address with engine http or "
-            "vllm, and none with engine process"
-        )
-    if rollout.url:
-        (parse_urls if rollout.engine == "vllm" else parse_url)(rollout.url)
+    _validate_url(rollout)
     if recipe.chat is not None and recipe.warm is not None:
-        raise SentinelError("chat and [warm] are both set, expected one of them: demonstrations have no chat template")
+        raise SentinelError(
+            "[chat] and [warm] are both set, expected only one of them: the demonstrations of a warm start are not "
+            "rendered with the chat template"
+        )
     if update.prompts > rollout.prompts:
-        raise SentinelError(f"update.prompts is {update.prompts}, expected at most rollout.prompts, {rollout.prompts}")
+        raise SentinelError(f"update.prompts is {update.prompts}, expected at most {rollout.prompts} (rollout.prompts)")
     if recipe.policy.hidden % (part := 2 * recipe.policy.heads):
         raise SentinelError(
             f"policy.hidden is {recipe.policy.hidden}, expected a multiple of {part} (2 x policy.heads)"
         )
 
 
+def _validate_url(rollout: RolloutSettings) -> None:
+    """Reject an address without an engine that reads it, and such an engine without an address."""
+    if rollout.url and rollout.engine == "process":
+        raise SentinelError(
+            f"rollout.url is {rollout.url!r} with engine process, expected no address: set rollout.engine to http or "
+            "vllm, or remove rollout.url"
+        )
+    if rollout.engine == "process":
+        return
+    if not rollout.url:
+        raise SentinelError(
+            f"rollout.url is {rollout.url!r} with engine {rollout.engine}, expected the address of the server, such as "
+            "http://127.0.0.1:8000"
+        )
+    (parse_urls if rollout.engine == "vllm" else parse_url)(rollout.url)
+
+
 def _validate_populations(recipe: Recipe, claims: dict[str, str]) -> None:
     """Reject a mean or deviation over one response: the centered reward is 0, and nothing is learned from it."""
     rollout, normalization = recipe.rollout, recipe.reward.normalization
-    samples, reason = rollout.prompts * rollout.responses, "a single response has no other to be compared with"
+    samples, reason = rollout.prompts * rollout.responses, "a single response cannot be compared with another response"
     small_group = f"rollout.responses is {rollout.responses}, expected 2 or more with"
     small_batch = "rollout.prompts x rollout.responses is 1, expected 2 or more with"
     if rollout.responses == 1 and (claims.get("baseline") == "relative" or claims.get("lone") == "zero"):
@@ -110,7 +126,7 @@ def _validate_kl_control(recipe: Recipe) -> None:
     if samples >= kl.horizon / BOUND:
         raise SentinelError(
             f"kl.horizon is {kl.horizon}, expected above {samples * BOUND:g}: with {samples} samples per step "
-            "(rollout.prompts x rollout.responses) one step would set the coefficient to 0"
+            "(rollout.prompts x rollout.responses) one update could bring the coefficient to 0 or below"
         )
 
 
@@ -160,31 +176,40 @@ def _validate_columns(recipe: Recipe, reads: frozenset[str], parts: tuple[str, .
     """Reject a column that is read but not produced, or produced but not read."""
     estimator, rollout = recipe.estimator.name, recipe.rollout
     if "value" in reads and recipe.critic is None:
-        raise SentinelError(f"critic is missing, expected one with estimator {estimator}: add [critic] with its rate")
+        raise SentinelError(
+            f"critic is missing, expected a critic with estimator {estimator}, which reads values: add [critic] with "
+            "its rate"
+        )
     if "value" not in reads and recipe.critic is not None:
-        raise SentinelError(f"critic is set, expected none with estimator {estimator}, which reads no values")
+        raise SentinelError(
+            f"critic is set, expected no critic with estimator {estimator}, which reads no values: remove [critic]"
+        )
     if recipe.policy.load and recipe.critic is not None:
         raise SentinelError(
-            "critic is set with policy.load, expected none: a critic can only copy a policy from scratch"
+            "critic is set with policy.load, expected only one of them: a critic can copy the tiny policy that starts "
+            "from scratch, but not a loaded policy"
         )
     if "chosen" in reads and recipe.loss.chosen is None:
         raise SentinelError(
-            f"loss.chosen is missing, expected one with loss {recipe.loss.name}: set it, such as loss.chosen = "
-            '{ name = "largest", share = 2e-4 }'
+            f"loss.chosen is missing, expected a choice of tokens with loss {recipe.loss.name}: set loss.chosen, such "
+            'as loss.chosen = { name = "largest", share = 2e-4 }'
         )
     if "chosen" not in reads and recipe.loss.chosen is not None:
-        raise SentinelError(f"loss.chosen is set, expected none with loss {recipe.loss.name}, which does not read it")
+        raise SentinelError(
+            f"loss.chosen is set, expected no loss.chosen with loss {recipe.loss.name}: this loss does not read it"
+        )
     if "reward_parts" in reads and not parts:
         raise SentinelError(
-            f"environment {recipe.environment.name} has no reward parts, expected some with estimator {estimator}: "
-            "choose an environment with Environment.parts, or another estimator"
+            f"environment {recipe.environment.name} has no reward parts, expected at least one with estimator "
+            f"{estimator}: choose an environment with Environment.parts, or another estimator"
         )
     if "reward_baseline" in reads and recipe.reward != RewardSettings():
         raise SentinelError(
-            f"reward is set with estimator {estimator}, expected no [reward]: the greedy response's reward, which is "
-            "the baseline, is not shaped"
+            f"reward is set with estimator {estimator}, expected no [reward]: its baseline, the reward of the greedy "
+            "response, is not shaped"
         )
     if "turn" in reads and rollout.turns > 1 and not rollout.merged:
         raise SentinelError(
-            f"rollout.merged is false with {rollout.turns} turns, expected true: turns are numbered within one row"
+            f"rollout.merged is false with {rollout.turns} turns, expected true: the estimator or the loss reads turn "
+            "numbers, and only a merged row has all turns"
         )

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.core.phrasing import shortened
 from rl_sentinel.train.model.chat_template import Message, render_template
 
 #: Token ids of padding, and of the end of a response.
@@ -37,7 +38,7 @@ class CharacterTokenizer:
         """
         unknown = [c for c in text if c not in CHARACTERS and c != END_CHARACTER]
         if unknown:
-            raise SentinelError(f"text {text!r} has {unknown[0]!r}, expected characters of {CHARACTERS!r}")
+            raise SentinelError(f"text {shortened(text)} has {unknown[0]!r}, expected characters of {CHARACTERS!r}")
         return tuple(END if c == END_CHARACTER else CHARACTERS.index(c) + 2 for c in text)
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -51,6 +52,6 @@ class CharacterTokenizer:
             SentinelError: if there is no template, because this tokenizer has no default template.
         """
         if template is None:
-            fix = "the tiny model's tokenizer has no template"
+            fix = "the tokenizer of the tiny policy has no template"
             raise SentinelError(f'chat.template is "tokenizer" without policy.load, expected a Jinja file: {fix}')
         return render_template(template, messages, {})

@@ -50,8 +50,8 @@ def apply_lora(policy: Policy, settings: LoraSettings | None, *, seed: int) -> N
         except ValueError as error:
             reason = str(error).partition("\n")[0]
             raise SentinelError(
-                f"policy.lora.targets is {list(settings.targets)}, expected modules of the model ({reason}): "
-                "name some, such as q_proj"
+                f"policy.lora.targets is {list(settings.targets)}, expected modules with weights ({reason}): "
+                "name modules of the model, such as q_proj"
             ) from error
     for name, weight in policy.model.named_parameters():
         weight.requires_grad_(".lora_" in name or name.split(".")[-2] in settings.whole)
@@ -70,8 +70,10 @@ def _require_modules(model: nn.Module, settings: LoraSettings) -> None:
     owners = {name.split(".")[-2] for name, _ in model.named_parameters() if "." in name}
     for name in settings.whole:
         if name not in owners or name in settings.targets:
-            fix = "name others, such as lm_head, or embed_tokens if lm_head shares its weight"
-            raise SentinelError(f"policy.lora.whole has {name}, expected non-target modules with a weight: {fix}")
+            fix = "name other modules, such as lm_head, or embed_tokens if lm_head shares its weight"
+            raise SentinelError(
+                f"policy.lora.whole has {name}, expected modules with a weight, outside of policy.lora.targets: {fix}"
+            )
 
 
 @torch.no_grad()

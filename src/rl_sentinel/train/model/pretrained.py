@@ -144,14 +144,17 @@ class PretrainedTokenizer:
             SentinelError: if the tokenizer has no chat template, or the template rejects the conversation.
         """
         if template is None and not self._tokenizer.chat_template:
-            raise SentinelError('chat.template is "tokenizer", but the tokenizer has none: name a Jinja file')
+            raise SentinelError(
+                'chat.template is "tokenizer", but the tokenizer has no chat template: set chat.template to a Jinja '
+                "file"
+            )
         conversation, options = [dict(m) for m in messages], {"tokenize": False, "add_generation_prompt": True}
         try:
             return str(self._tokenizer.apply_chat_template(conversation, chat_template=template, **options))
         except Exception as error:  # templates raise errors of many types
             which, fix = "chat.template", "fix the Jinja file"
             if template is None:
-                which, fix = "the tokenizer's chat template", "name a Jinja file in chat.template"
+                which, fix = "the tokenizer's chat template", "set chat.template to a Jinja file"
             reason = " ".join(str(error).split())
             raise SentinelError(f"{which} cannot render a conversation ({reason}): {fix}") from error
 

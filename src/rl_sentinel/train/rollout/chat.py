@@ -61,7 +61,10 @@ class ChatEnvironment:
         text = self.tokenizer.render([*self._messages(request.task), *turn], self.template)
         _, mark, suffix = text.rpartition(_MARK)
         if not mark:
-            raise SentinelError("chat template leaves out an earlier response, expected all turns: set chat.template")
+            raise SentinelError(
+                "chat template leaves out an earlier response, expected all turns: set chat.template to a Jinja file "
+                "that renders all turns"
+            )
         ends = self.tokenizer.end_texts if request.ended else ()
         return next((suffix.removeprefix(end) for end in ends if suffix.startswith(end)), suffix)
 

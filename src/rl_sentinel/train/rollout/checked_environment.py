@@ -69,7 +69,7 @@ class CheckedEnvironment:
     ) -> list[str | Outcome]:
         replies = call_user_code(self._key("replies"), function, requests)
         if not isinstance(replies, (list, tuple)) or len(replies) != len(requests):
-            raise self._wrong("replies", describe(replies), f"a list of {len(requests)} replies")
+            raise self._wrong("replies", describe(replies), f"a list of {len(requests)} replies, one per request")
         return [self._checked_reply(reply) for reply in replies]
 
     def _checked_task(self, function: str, task: object) -> Task:
@@ -137,12 +137,13 @@ def try_environment(environment: Environment, recipe: Recipe) -> None:
     rollout, warm = recipe.rollout, recipe.warm
     if warm is not None and not hasattr(environment, "warm"):
         raise SentinelError(
-            f"environment {recipe.environment.name} has no warm(), expected one with [warm]: remove [warm]"
+            f"environment {recipe.environment.name} has no method warm(), expected this method with [warm]: add the "
+            "method, or remove [warm]"
         )
     task = draw_task(environment, recipe.seed, 0, 0, prompts=rollout.prompts)
     if task.messages and recipe.chat is None:
         raise SentinelError(
-            "chat is missing, expected one where a prompt is a list of messages: add [chat], which renders them"
+            "chat is missing, expected a chat template for prompts that are lists of messages: add [chat]"
         )
     if recipe.chat is not None and recipe.chat.template != "tokenizer":
         read_template(recipe.chat.template)
@@ -155,4 +156,4 @@ def try_environment(environment: Environment, recipe: Recipe) -> None:
     if warm is not None:
         prompt, response, ends = environment.warm(rng.python_rng(warm.seed, "warm", 0))  # type: ignore[attr-defined]  # checked above
         size = len(tokenizer.encode(response)) + ends
-        require_length(tokenizer, len(tokenizer.encode(prompt)), size, what="a response of warm()")
+        require_length(tokenizer, len(tokenizer.encode(prompt)), size, what="response length of warm()")

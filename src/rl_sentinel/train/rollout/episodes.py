@@ -122,7 +122,10 @@ def play_episodes(  # noqa: PLR0913 - who samples, who replies, and the random n
             for episode, response, reply in zip(active, sampled, replies, strict=True):
                 _finish_turn(episode, response, reply, environment, tokenizer, tokens=draws.tokens)
     if any(e.outcome is None for e in episodes):
-        raise SentinelError(f"outcome of the environment is missing after turn {turns}: raise rollout.turns")
+        raise SentinelError(
+            f"reply() of the environment returned a text in turn {turns}, expected an Outcome in the last turn: raise "
+            "rollout.turns"
+        )
 
 
 def attach_baselines(episodes: Sequence[Episode], *, unended: Literal["train", "reject", "suppress"]) -> list[Episode]:

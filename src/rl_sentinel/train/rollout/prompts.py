@@ -24,7 +24,11 @@ def draw_task(environment: Environment, seed: int, step: int, number: int, *, pr
 def encode_prompt(
     environment: Environment, tokenizer: Tokenizer, task: Task, tokens: int
 ) -> tuple[str, tuple[int, ...]]:
-    """The text of a task's prompt and its ids, which must leave room for a response of so many tokens."""
+    """The text of a task's prompt and its ids, which must leave room for a response of so many tokens.
+
+    Raises:
+        SentinelError: if the prompt is empty, has an unknown character, or leaves no room for the response.
+    """
     render = getattr(environment, "text", lambda task: task.prompt)
     text, source = str(render(task)), f" ({task.source})" if task.source else ""
     ids = encode_text(tokenizer, text, source)
@@ -71,7 +75,7 @@ def require_length(tokenizer: Tokenizer, prompt: int, tokens: int, *, what: str,
     """
     if tokenizer.positions is not None and prompt + tokens > tokenizer.positions:
         fits = prompt < tokenizer.positions
-        fix = "lower it, shorten the prompt" if fits else "shorten or remove the prompt"
+        fix = f"reduce {what}, shorten the prompt" if fits else "shorten or remove the prompt"
         raise SentinelError(
             f"{what} is {tokens} after a prompt of {prompt} tokens{source}, expected at most {tokenizer.positions} in "
             f"total: {fix}, or raise policy.positions (with policy.load the model's own limit applies)"
@@ -79,7 +83,11 @@ def require_length(tokenizer: Tokenizer, prompt: int, tokens: int, *, what: str,
 
 
 def encode_text(tokenizer: Tokenizer, text: str, source: str = "") -> tuple[int, ...]:
-    """Encode a text of the environment; ``source`` says in a message where it is from."""
+    """Encode a text of the environment; ``source`` says in a message where it is from.
+
+    Raises:
+        SentinelError: if the tokenizer cannot encode the text.
+    """
     try:
         return tokenizer.encode(text)
     except SentinelError as error:

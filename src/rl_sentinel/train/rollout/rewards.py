@@ -110,10 +110,11 @@ def _build(key: str, table: Mapping[str, Any], columns: Collection[str]) -> Rewa
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join([key, *map(str, first["loc"])])
-        raise SentinelError(f"{place} is {first['input']!r}: {first['msg'].lower()}") from error
+        raise SentinelError(f"{place} is {describe(first['input'])}: {first['msg'].lower()}") from error
     function = import_object(key, settings.function)
     if not callable(function):
-        raise SentinelError(f"{key} {settings.function!r} is {describe(function)}, expected a function: name one")
+        fix = "write file.py:function or pkg.module:function"
+        raise SentinelError(f"{key} {settings.function!r} is {describe(function)}, expected a function: {fix}")
     available = {*ARGUMENTS, *columns}
     parameters = inspect.signature(function).parameters.values()
     keywords = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
@@ -122,7 +123,7 @@ def _build(key: str, table: Mapping[str, Any], columns: Collection[str]) -> Rewa
     by_place = [stars[p.kind] + p.name for p in parameters if p.kind in stars]
     if by_place:
         fix = "remove `/` and `*args` from its parameters"
-        raise SentinelError(f"{key} {settings.function!r} takes {by_place[0]} by place, expected by name: {fix}")
+        raise SentinelError(f"{key} {settings.function!r} takes {by_place[0]} by position, expected by name: {fix}")
     required = {p.name for p in parameters if p.default is p.empty and p.kind is not p.VAR_KEYWORD}
     for name in sorted(required - (available & parameter_names)):
         takes = ", ".join([*ARGUMENTS, *sorted(set(columns) - set(ARGUMENTS))])
@@ -148,7 +149,7 @@ def _outcome(rewards: Sequence[RewardFunction], results: Sequence[Any], correct_
 def _failure(reward: RewardFunction, result: object) -> str:
     """Why a result is not a reward, in one line; "" if it is one."""
     if isinstance(result, TimeoutError):
-        return f"{reward.key} gave no result within {reward.seconds:g} s: make it faster, or raise its `seconds`"
+        return f"{reward.key} gave no result within {reward.seconds:g} s: make the function faster, or raise `seconds`"
     if isinstance(result, SentinelError):
         return str(result)
     if isinstance(result, BaseException):

@@ -26,13 +26,15 @@ def load_rows(path: str, split: str = "") -> tuple[Row, ...]:
     file_or_folder = Path(path).expanduser()
     rows = _from_folder(file_or_folder, split) if file_or_folder.is_dir() else _from_lines(file_or_folder, split)
     if not rows:
-        raise SentinelError(f"environment.file {path} has no rows, expected one or more")
+        raise SentinelError(f"environment.file {path} has no rows, expected at least one row")
     return rows
 
 
 def _from_lines(path: Path, split: str) -> tuple[Row, ...]:
     if split:
-        raise SentinelError(f"environment.split is {split!r} with a file, expected none: only a folder has splits")
+        raise SentinelError(
+            f"environment.split is {split!r} with a file, expected no split: only a folder of `datasets` has splits"
+        )
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, ValueError) as error:
@@ -62,11 +64,14 @@ def _from_folder(path: Path, split: str) -> tuple[Row, ...]:
     except Exception as error:  # datasets raises errors of many types for other folders
         reason = str(error).partition("\n")[0]
         raise SentinelError(
-            f"environment.file {path} cannot be loaded ({reason}), expected a folder of save_to_disk"
+            f"environment.file {path} cannot be loaded ({reason}), expected a folder that save_to_disk of `datasets` "
+            "wrote"
         ) from error
     if isinstance(data, Mapping):
         if split not in data:
             splits = ", ".join(map(str, data))
-            raise SentinelError(f"environment.split is {split!r}, expected one of {splits}: the folder has several")
+            raise SentinelError(
+                f"environment.split is {split!r}, expected one of {splits}: the folder has several splits"
+            )
         data = data[split]
     return tuple(dict(row) for row in data)

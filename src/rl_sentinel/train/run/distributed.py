@@ -190,7 +190,11 @@ class FullWeights(Mapping[str, Tensor]):
 
 @contextmanager
 def peer_failure_in_one_line() -> Iterator[None]:
-    """Report a collective that failed because another rank did."""
+    """Report a collective that failed because another rank did.
+
+    Raises:
+        SentinelError: if the collective raises.
+    """
     try:
         yield
     except RuntimeError as error:

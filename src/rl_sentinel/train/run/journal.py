@@ -13,13 +13,14 @@ from filelock import FileLock, Timeout
 
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.core.paths import expanded
+from rl_sentinel.core.phrasing import shortened
 from rl_sentinel.train.config.recipe import Recipe
 from rl_sentinel.train.run.distributed import ALONE, Ranks
 from rl_sentinel.train.run.fingerprint import differing_keys
 from rl_sentinel.train.run.run_directory import FURTHER_LOGS, RunDirectory
 
 #: What to do if a log has a line that no run writes.
-_NAME_A_RUN = "name a folder whose metrics.jsonl a run wrote"
+_NAME_A_RUN = "no run wrote this line, name the folder of a run"
 
 
 class Journal:
@@ -54,11 +55,11 @@ class Journal:
             journal._lock.acquire(timeout=0)
         except Timeout as error:
             raise SentinelError(
-                f"out[{folder}] is in use by another run: wait for it, or name another with out=DIR"
+                f"out[{folder}] is in use by another run: wait until that run ends, or name another folder with out=DIR"
             ) from error
         except OSError as error:
             raise SentinelError(
-                f"out[{folder}] cannot be used ({error.strerror}): name another with out=DIR"
+                f"out[{folder}] cannot be used ({error.strerror}): name another folder with out=DIR"
             ) from error
         try:
             # Again under the lock: another run may have started in between.
@@ -132,11 +133,13 @@ def _require_resumable(directory: RunDirectory, recipe: Recipe, folder: Path) ->
     keys = differing_keys(recipe, directory.recipe)
     if keys:
         difference = f"{', '.join(keys)} differ{'s' if len(keys) == 1 else ''}"
-        raise SentinelError(f"out[{folder}] has a run of another recipe ({difference}): name another with out=DIR")
+        raise SentinelError(
+            f"out[{folder}] has a run of another recipe ({difference}): name another folder with out=DIR"
+        )
     if recipe.steps < directory.steps:
         raise SentinelError(
-            f"steps is {recipe.steps}, expected at least the {directory.steps} that are done in {folder}: "
-            "name another folder with out=DIR"
+            f"steps is {recipe.steps}, expected at least {directory.steps}, the steps that are done in {folder}: "
+            "raise steps, or name another folder with out=DIR"
         )
 
 
@@ -185,9 +188,9 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     try:
         text = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise SentinelError(f"{path} cannot be read ({error.strerror}): {_NAME_A_RUN}") from error
+        raise SentinelError(f"{path} cannot be read ({error.strerror}): name the folder of a run") from error
     except ValueError as error:
-        raise SentinelError(f"{path} is no text in UTF-8, expected a JSON object per line") from error
+        raise SentinelError(f"{path} is not UTF-8 ({error}), expected a JSON object per line") from error
     if not text:
         raise SentinelError(f"{path} is empty, expected a JSON object per line: wait for the first step")
     return [_parse_step(line, f"{path} line {number}") for number, line in enumerate(text, 1)]
@@ -212,7 +215,7 @@ def _parse_step(line: str, where: str) -> dict[str, Any]:
         raise SentinelError(f"{where} is {line[:40]!r}, expected an object with its step: {_NAME_A_RUN}")
     for key, value in entry.items():
         if not isinstance(value, int | float) or isinstance(value, bool):
-            raise SentinelError(f"{where}: {key!r} is {value!r}, expected a number: {_NAME_A_RUN}")
+            raise SentinelError(f"{where}: {key[:40]!r} is {shortened(value)}, expected a number: {_NAME_A_RUN}")
         if isinstance(value, int) and abs(value) >= 2**63:
-            raise SentinelError(f"{where}: {key!r} has {len(str(abs(value)))} digits, expected a 64-bit number")
+            raise SentinelError(f"{where}: {key!r} has {len(str(abs(value)))} digits, expected a 64-bit integer")
     return entry

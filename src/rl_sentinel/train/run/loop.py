@@ -181,8 +181,8 @@ def _report_failures(run: Run, episodes: list[Episode]) -> None:
     if failures:
         message = f"step {run.state.step + 1}: {len(failures)} of {len(episodes)} responses have no reward"
         if len(failures) == len(episodes):
-            raise SentinelError(f"{message}, the first: {failures[0]}")
-        run.callbacks.message(f"{message} and do not train, the first: {failures[0]}")
+            raise SentinelError(f"{message}, first failure: {failures[0]}")
+        run.callbacks.message(f"{message} and do not train, first failure: {failures[0]}")
 
 
 def _log_completions(run: Run, episodes: list[Episode], batch: TrainingBatch) -> list[dict[str, Any]]:

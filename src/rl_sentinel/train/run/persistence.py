@@ -17,7 +17,11 @@ from rl_sentinel.train.run.sharded_state import collect_shards
 
 
 def resume_run(run: Run) -> None:
-    """Restore the newest intact checkpoint, and truncate the metrics to it."""
+    """Restore the newest intact checkpoint, and truncate the metrics to it.
+
+    Raises:
+        SentinelError: if the checkpoint is of another recipe, or of other data.
+    """
     run.ranks.barrier()
     journal, say = run.journal, run.callbacks.message
     loaded = load_newest(journal.checkpoints, whole=False)

@@ -46,7 +46,7 @@ def read_run_recipe(path: str) -> Recipe:
     """
     run = next((f for f in _run_folders(path) if (f / "recipe.json").is_file()), None)
     if run is None:
-        raise SentinelError(f"{path} has no recipe.json, expected the folder of a run")
+        raise SentinelError(f"{path} has no recipe.json, expected the folder of a run, or the `best` folder in it")
     try:
         tables = json.loads((run / "recipe.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -68,8 +68,12 @@ def load_run(path: str) -> tuple[Recipe, Policy]:
     saved = loaded.state
     if saved is None and loaded.damaged:
         raise SentinelError(f"{loaded.damaged[0]}: train again, or name another run")
+    if saved is None and folder.name == "best":
+        fix = "train with [evaluation] until evaluation.best is larger than before the first step"
+        raise SentinelError(f"{folder} has no checkpoint, expected the checkpoint of the best evaluation: {fix}")
     if saved is None:
-        raise SentinelError(f"{folder} has no checkpoint, expected one: train for a few steps first")
+        fix = f"train until step {recipe.checkpoint.every} (checkpoint.every) or the last step"
+        raise SentinelError(f"{folder} has no checkpoint, expected the checkpoint of a step: {fix}")
     policy = build_policy(recipe)
     apply_lora(policy, recipe.policy.lora, seed=recipe.seed)
     _load_weights(policy, saved["weights"], folder)
@@ -87,7 +91,8 @@ def export_run(path: str, folder: Path) -> None:
     """
     require_transformers()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise SentinelError(f"{folder} exists and is not empty, expected a new folder: name another")
+        what = "has files" if folder.is_dir() else "is a file"
+        raise SentinelError(f"{folder} {what}, expected a new or empty folder: name another folder")
     _, policy = load_run(path)
     inner = getattr(policy.model, "inner", None)
     if inner is None:
@@ -108,4 +113,7 @@ def _load_weights(policy: Policy, weights: Mapping[str, Tensor], folder: Path) -
         policy.model.load_state_dict(weights)
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:120]
-        raise SentinelError(f"checkpoint in {folder} does not fit the run's recipe ({reason})") from error
+        raise SentinelError(
+            f"checkpoint in {folder} does not fit recipe.json ({reason}), expected weights of the same names and "
+            "shapes: recipe.json or the model of policy.load has changed since the run"
+        ) from error

@@ -60,7 +60,7 @@ PERTURBATIONS: dict[str, Callable[[Rollout, Choices], tuple[Rollout, int]]] = {
 _FIXES = {
     "rejected-rewards": "let the recipe reject rows, as with rollout.unended=reject or a correction",
     "suppressed-rewards": "let the recipe suppress rewards, as with rollout.unended=suppress",
-    "untrained-logprobs": "all responses have one length, and no token is a tool's",
+    "untrained-logprobs": "let the recipe sample responses of different lengths, or several turns",
 }
 
 
@@ -105,7 +105,7 @@ def run_twins(recipe: Recipe, *, perturb: str, cache: Cache, callbacks: Callback
 
     plain, perturbed_out = (expanded(recipe.out, "out") / name for name in ("plain", "perturbed"))
     if plain.exists() or perturbed_out.exists():
-        raise SentinelError(f"out[{recipe.out}] has twin runs already: name another with out=DIR")
+        raise SentinelError(f"out[{recipe.out}] has twin runs already: name another folder with out=DIR")
     train(recipe.model_copy(update={"out": str(plain)}), cache=cache, callbacks=callbacks)
     train(recipe.model_copy(update={"out": str(perturbed_out)}), cache=cache, callbacks=callbacks, wrap_path=wrap_path)
     result = compare_runs(plain, perturbed_out, perturbed)
@@ -129,8 +129,9 @@ def compare_runs(plain: Path, other: Path, perturbed: int = 0) -> TwinResult:
 def _last_weights(folder: Path) -> Any:  # noqa: ANN401 - a dictionary of tensors
     loaded = load_newest(folder / "checkpoints")
     if loaded.state is None:
-        reason = loaded.damaged[0] if loaded.damaged else f"{folder} has no checkpoint, expected one of its last step"
-        raise SentinelError(f"{reason}: run the twins again with another out=DIR")
+        missing = f"{folder} has no checkpoint, expected a checkpoint of its last step"
+        reason = loaded.damaged[0] if loaded.damaged else missing
+        raise SentinelError(f"{reason}: run the twins again with another folder, out=DIR")
     return loaded.state["weights"]
 
 

@@ -83,7 +83,7 @@ def _require_finite(policy: Policy, settings: WarmStartSettings) -> None:
     """Reject weights that are not finite before they are cached for other runs."""
     if not all(bool(x.isfinite().all()) for x in policy.model.state_dict().values() if x.is_floating_point()):
         raise SentinelError(
-            f"warm.rate is {settings.rate}, expected a lower one: after the warm start a weight is not finite"
+            f"warm.rate is {settings.rate}, expected a lower rate: after the warm start a weight is not finite"
         )
 
 

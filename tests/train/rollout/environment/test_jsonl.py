@@ -52,7 +52,7 @@ def test_rewards_get_the_row_and_the_response(letters: str) -> None:
 def test_each_row_has_an_answer(tmp_path: Path) -> None:
     place = write_rows(tmp_path / "data.jsonl", [{"prompt": "a", "answer": "b"}, {"prompt": "b"}])
     with pytest.raises(
-        SentinelError, match=r"environment.answer 'answer' is missing in .*data.jsonl row 2, expected it"
+        SentinelError, match=r"environment.answer 'answer' is missing in .*data.jsonl row 2, expected an a"
     ):
         Environment(place, LETTERS)
 
@@ -102,7 +102,8 @@ def test_prompt_that_is_too_long_stops_the_run_before_its_first_step(tmp_path: P
 
 def test_messages_need_a_chat_template(tmp_path: Path) -> None:
     place = write_rows(tmp_path / "data.jsonl", [{"prompt": [{"role": "user", "content": "a"}], "answer": "a"}])
-    with pytest.raises(SentinelError, match="chat is missing, expected one where a prompt is a list of messages"):
+    words = r"chat is missing, expected a chat template for prompts that are lists of messages: add \[chat\]"
+    with pytest.raises(SentinelError, match=words):
         select_components(recipe(environment={"name": "jsonl", "file": place, "reward": LETTERS}))
 
 

@@ -66,7 +66,7 @@ class Address:
                 reason = getattr(error, "reason", error)
                 if isinstance(reason, TimeoutError):
                     raise SentinelError(
-                        f"rollout.url {self.url} timed out after {self.timeout:g} s at {path}: {RESTART}"
+                        f"rollout.url {self.url} did not respond within {self.timeout:g} s at {path}: {RESTART}"
                     ) from error
                 reason_text = " ".join(str(reason).split()) or type(reason).__name__
         raise SentinelError(f"rollout.url {self.url} failed {self.tries} times at {path} ({reason_text}): {RESTART}")

@@ -52,7 +52,8 @@ class Environment:
             if self.answer and self.answer not in row:
                 where = f"environment.answer {self.answer!r} is missing in {self.file} row {number}"
                 raise SentinelError(
-                    f'{where}, expected it in each row: add it, or set answer = "" for data without answers'
+                    f'{where}, expected an answer in each row: add the answer, or set answer = "" for data without '
+                    "answers"
                 )
         assert self._rewards  # noqa: S101 - resolved here, so that a bad name is reported first
 

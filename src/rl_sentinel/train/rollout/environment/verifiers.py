@@ -56,15 +56,19 @@ def _load_tasks(name: str, most: int) -> list[Any]:
     try:
         tasks = list(kind(vf.TasksetConfig()).take(most))
     except Exception as error:  # user code
-        raise SentinelError(f"environment.taskset {name!r} cannot be loaded ({error}): name a Taskset") from error
+        raise SentinelError(f"environment.taskset {name!r} cannot be loaded ({error}): name a Taskset class") from error
     if not tasks:
-        raise SentinelError(f"environment.taskset {name!r} has no tasks, expected one or more")
+        raise SentinelError(f"environment.taskset {name!r} has no tasks, expected at least one task")
     if type(tasks[0]).toolsets(tasks[0].config):
         raise SentinelError(
-            f"environment.taskset {name!r} has tools, expected none: only one turn of text is supported"
+            f"environment.taskset {name!r} has tools, expected tasks without tools: only one turn of text is "
+            "supported, so choose another taskset"
         )
     if tasks[0].data.prompt is None:
-        raise SentinelError(f"environment.taskset {name!r} has a task without a prompt, expected one turn of text")
+        raise SentinelError(
+            f"environment.taskset {name!r} has a task without a prompt, expected a prompt in each task: choose another "
+            "taskset"
+        )
     return tasks
 
 
