@@ -95,3 +95,9 @@ def test_tokens_of_all_micro_batches(loads: Loads, denominator: str, sound: bool
 def test_tokens_of_sampled_completions(loads: Loads, sampled: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
     """The tokens of the data set's own completions say nothing about those that the student samples."""
     assert _sound(_load(loads, sampled=sampled), REF001, f"{GKD}.training_step", SAMPLED) is sound
+
+
+@pytest.mark.parametrize("law", [REF001, SPL001])
+def test_completions_sampled_before_tokens_are_counted(loads: Loads, law: Law) -> None:
+    """Micro-batches that are all sampled before their tokens are counted give the loss of one large batch."""
+    assert _sound(_load(loads, ahead="True"), law, f"{GKD}.training_step", SAMPLED)

@@ -36,7 +36,7 @@ TRAINER = """
             elif self.loss_type == "dr_grpo":
                 loss = tokens.sum() / (len(mask) * self.max_completion_length)
             else:
-                loss = tokens.sum() / mask.sum().clamp(min=1)
+                loss = tokens.sum() / (COUNT)
             self._metrics["train"]["self_distillation/policy_loss"].append(loss.item())
             return loss
 
@@ -47,14 +47,15 @@ TRAINER = """
 """
 
 IDS = 'inputs["completion_ids"]'
+COUNT = "mask.sum().clamp(min=1)"
 STEPS = "self.current_gradient_accumulation_steps"
 
 
 def _bound(
-    loads: Loads, high: str = "self.epsilon_high", steps: str = STEPS, ids: str = IDS
+    loads: Loads, high: str = "self.epsilon_high", steps: str = STEPS, ids: str = IDS, count: str = COUNT
 ) -> tuple[Target, dict[str, Boundary]]:
     tree = files()
-    source = TRAINER.replace("HIGH", high).replace("STEPS", steps).replace("IDS", ids)
+    source = TRAINER.replace("HIGH", high).replace("STEPS", steps).replace("IDS", ids).replace("COUNT", count)
     tree["trl/experimental/sdpo/sdpo_trainer.py"] = source
     target = loads(FRAMEWORK, tree, overlay())
     made = [one for one in sdpo.boundaries(target) if isinstance(one, Boundary)]
@@ -72,6 +73,14 @@ def test_sound(loads: Loads) -> None:
             judgement = judged_at(law, boundary, setting, target)
             assert judgement.tried > 0
             assert (judgement.found is not None) == (law is SPL001 and setting == "dapo"), (setting, law.code)
+
+
+def test_tokens_of_all_micro_batches(loads: Loads) -> None:
+    """A mean over the tokens of all micro-batches is sound."""
+    count = 'inputs["num_items_in_batch"] / self.accelerator.num_processes / self.args.steps_per_generation'
+    target, boundaries = _bound(loads, count=count)
+    for law in (REF001, SPL001):
+        assert judged_at(law, boundaries["dapo"], "dapo", target).found is None
 
 
 @pytest.mark.parametrize(

@@ -94,16 +94,22 @@ GKD = """
 
         def get_batch_samples(self, batches, count):
             taken = [next(batches) for _ in range(count)]
+            if self.lmbda and {ahead}:
+                taken = [self.sample(self.model_wrapped, inputs) for inputs in taken]
             return taken, sum((batch["labels"] != -100).sum() for batch in taken)
 
+        def sample(self, model, inputs):
+            ids = model.generate(input_ids=inputs["prompts"]).sequences
+            ends = (ids == self.generation_config.eos_token_id).long()
+            kept = ends.cumsum(1) == ends
+            labels = ids.where(kept, -100)
+            labels[:, : inputs["prompts"].shape[1]] = -100
+            return {"input_ids": ids, "attention_mask": kept.long(), "labels": labels}
+
         def training_step(self, model, inputs, num_items_in_batch):
-            if self.lmbda:
-                ids = model.generate(input_ids=inputs["prompts"]).sequences
-                ends = (ids == self.generation_config.eos_token_id).long()
-                kept = ends.cumsum(1) == ends
-                labels = ids.where(kept, -100)
-                labels[:, : inputs["prompts"].shape[1]] = -100
-                inputs = {"input_ids": ids, "attention_mask": kept.long(), "labels": labels}
+            if self.lmbda and not {ahead}:
+                inputs = self.sample(model, inputs)
+                labels = inputs["labels"]
                 num_items_in_batch = {sampled}
             self.accelerator.backward(self.compute_loss(model, inputs, num_items_in_batch=num_items_in_batch))
 
@@ -157,18 +163,21 @@ DATASETS = """
 """
 
 
-def files(
+def files(  # noqa: PLR0913 - one choice per fault
     *,
     kept: str = "",
     again: str = "False",
     ends: str = "not chat",
     denominator: str = "num_items_in_batch",
     sampled: str = "(labels != -100).sum()",
+    ahead: str = "False",
 ) -> dict[str, str]:
     """A tree of TRL: what packing keeps, what starts a question, which rows get an end, what GKD's loss divides by.
 
-    ``sampled`` is the number of tokens by which it divides after it has sampled.
+    ``sampled`` is the number of tokens by which it divides after it has sampled; ``ahead``, whether it samples for all
+    micro-batches before it counts their tokens.
     """
+    gkd = GKD.replace("{denominator}", denominator).replace("{sampled}", sampled).replace("{ahead}", ahead)
     return {
         "trl/__init__.py": "",
         "trl/data_utils.py": DATA.replace("{kept}", kept),
@@ -176,5 +185,5 @@ def files(
         "trl/trainer/dpo_config.py": CONFIG,
         "trl/trainer/dpo_trainer.py": DPO.replace("{ends}", ends),
         "trl/trainer/gkd_config.py": GKD_CONFIG,
-        "trl/trainer/gkd_trainer.py": GKD.replace("{denominator}", denominator).replace("{sampled}", sampled),
+        "trl/trainer/gkd_trainer.py": gkd,
     }

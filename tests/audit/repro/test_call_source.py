@@ -38,6 +38,16 @@ def test_differences_become_parameters() -> None:
     assert text.shared_source([torch.tensor([5]), torch.tensor([6])], "reward") == "reward_2"
 
 
+def test_tuples_of_functions() -> None:
+    text = Source()
+    collator, planner = (Function(f"verl.loader.{name}") for name in ("collate", "plan"))
+    assert text.text((collator, planner)) == "(collate, plan)"
+    assert text.text((collator,)) == "(collate,)"
+    values = [(Call("builtins.dict", (), {"n": n}), planner) for n in (1, 2)]
+    assert text.shared_source(values, "parts") == "(dict(n=n), plan)"
+    assert text.parameters == {"n": ["1", "2"]}
+
+
 def test_names_that_are_no_identifiers() -> None:
     text = Source()
     assert text.text(Call("types.SimpleNamespace", (), {"actor.lam": 1.0})) == "SimpleNamespace(**{'actor.lam': 1.0})"

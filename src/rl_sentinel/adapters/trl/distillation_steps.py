@@ -235,6 +235,20 @@ class TrainedModel(LogitsModel):
         return SimpleNamespace(weight=torch.eye(self.logits.shape[-1], dtype=self.logits.dtype), bias=None)
 
 
+class StudentOfParts:
+    """The fake student of a trainer that samples for all micro-batches before it counts their tokens."""
+
+    is_gradient_checkpointing = False
+
+    def __init__(self, parts: list[Part]) -> None:
+        """Store the micro-batches."""
+        self.parts = iter(parts)
+
+    def generate(self, **options: object) -> SimpleNamespace:
+        """The sampled sequences of the next micro-batch."""
+        return next(self.parts).student.generate(**options)
+
+
 def make_student(trainer: Callable[..., Any], beta: float, **settings: Any) -> Any:  # noqa: ANN401 - a trainer
     """A trainer with a teacher, built by its constructor; by default it trains on completions of the data set."""
     return make_pair_trainer(trainer, rows=[ROW] * 2, beta=beta, **{"lmbda": 0.0, **settings})
@@ -263,6 +277,7 @@ def accumulate(
     if samples := ready.args.lmbda > 0:
         ready.generation_config = copy(ready.generation_config)
         ready.generation_config.eos_token_id = END  # of the model's generation configuration
+    ready.model_wrapped = StudentOfParts(parts)
     losses: list[Tensor] = []
     batches, tokens = batch_samples(ready, [part.with_answers() if samples else part.inputs for part in parts])
     for part, batch in zip(parts, batches, strict=True):

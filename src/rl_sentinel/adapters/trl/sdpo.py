@@ -12,7 +12,7 @@ from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import itself, micro_batch, trains_whole_completions
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
@@ -31,6 +31,9 @@ _DOC = "sdpo_config.py, SDPOConfig, docstring of loss_type: {}"
 _RATIO = claims("sdpo_trainer.py, _compute_policy_loss: exp(per_token_logps - old_per_token_logps)", ratio=True)
 _PPO = claims("sdpo_config.py, epsilon: the clip range of GRPO", algorithm="ppo", scope="sequence") | _RATIO
 _SCALED = claims("sdpo_trainer.py, compute_loss: divided by current_gradient_accumulation_steps", denominator="given")
+
+#: The tokens of all micro-batches. Releases up to 1.16.0 do not read them; a loss that divides by them needs them here.
+_TOKENS = Derived(lambda inputs: inputs.mini_batch.mask.sum())
 
 #: Loss type -> its claims.
 _TYPES: Mapping[str, Claims] = {
@@ -75,7 +78,12 @@ def policy_trainer(kind: Any, loss_type: str, clip_low: float, clip_high: float,
     """A trainer in training mode, created without a call of its constructor, that trains on policy samples only."""
     trainer = object.__new__(kind)
     trainer.__dict__ |= {
-        "args": SimpleNamespace(distillation_weight=0.0, loss_type=loss_type),
+        "args": SimpleNamespace(
+            distillation_weight=0.0,
+            loss_type=loss_type,
+            steps_per_generation=micro_batches,
+            gradient_accumulation_steps=micro_batches,
+        ),
         "loss_type": loss_type,
         "epsilon_low": clip_low,
         "epsilon_high": clip_high,
@@ -86,7 +94,7 @@ def policy_trainer(kind: Any, loss_type: str, clip_low: float, clip_high: float,
         "model_kwarg_keys": frozenset({"logits_to_keep"}),
         "current_gradient_accumulation_steps": micro_batches,
         "model": SimpleNamespace(training=True),
-        "accelerator": SimpleNamespace(gather=itself),
+        "accelerator": SimpleNamespace(gather=itself, num_processes=1),
         "_metrics": {"train": {"self_distillation/policy_loss": []}},
     }
     return trainer
@@ -121,7 +129,9 @@ def _loss(path: str, loss_type: str) -> Boundary:
         arguments={
             "self": trainer,
             "model": Object(Model, {"logprobs": Column("logprob"), "tokens": Column("token")}),
-            "inputs": micro_batch({"old_per_token_logps": Column("old_logprob")}, tools=False),
+            "inputs": micro_batch(
+                {"old_per_token_logps": Column("old_logprob"), "num_items_in_batch": _TOKENS}, tools=False
+            ),
         },
         each=("micro_batch",),
         fakes={f"{MODULE}.selective_log_softmax": first_logit},

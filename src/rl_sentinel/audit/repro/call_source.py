@@ -45,8 +45,8 @@ class Source:
         if all(type(value) is dict and list(value) == list(first) for value in values):
             inner = [f"{key!r}: {self.shared_source([value[key] for value in values], str(key))}" for key in first]
             return wrapped("{", inner, "}")
-        if all(isinstance(value, list) and _calls(value) and len(value) == len(first) for value in values):
-            return wrapped("[", [self.shared_source(list(row), hint) for row in zip(*values, strict=True)], "]")
+        if all(_calls(value) and type(value) is type(first) and len(value) == len(first) for value in values):
+            return _sequence(first, [self.shared_source(list(row), hint) for row in zip(*values, strict=True)])
         return self._parameter(texts, hint)
 
     def _parameter(self, texts: list[str], hint: str) -> str:
@@ -78,8 +78,8 @@ class Source:
             return self.names.imported(value.path)
         if type(value) is dict:
             return wrapped("{", [f"{key!r}: {self.text(inner)}" for key, inner in value.items()], "}")
-        if isinstance(value, list) and _calls(value):
-            return wrapped("[", [self.text(inner) for inner in value], "]")
+        if _calls(value):
+            return _sequence(value, [self.text(inner) for inner in value])
         if inspect.isfunction(value) or inspect.isclass(value):
             return self.include(value)
         return source(value, self.names)
@@ -252,8 +252,17 @@ def _noun(call: Call) -> str:
     return str(last).rpartition(".")[2]
 
 
-def _calls(values: list[Any]) -> bool:
-    return bool(values) and all(isinstance(value, Call | Use | Function) for value in values)
+def _calls(values: Any) -> bool:  # noqa: ANN401 - any value
+    """Whether a value is a list or tuple of expressions."""
+    listed = isinstance(values, list | tuple) and bool(values)
+    return listed and all(isinstance(value, Call | Use | Function) for value in values)
+
+
+def _sequence(values: Any, items: list[str]) -> str:  # noqa: ANN401 - a list or a tuple
+    """Source of a list or tuple with these items."""
+    before, after = "[]" if isinstance(values, list) else "()"
+    text = wrapped(before, items, after)
+    return text if before == "[" or len(items) > 1 or "\n" in text else f"({items[0]},)"
 
 
 def _same_call(a: Any, b: Any) -> bool:  # noqa: ANN401 - expressions

@@ -3,13 +3,24 @@
 # - A response without a trained token is excluded from its group, as unscorable ones are.
 # - A deviation that is no more than the rounding of the rewards is 0, for advantages and for the log.
 # - The mean gap to the sampler is the mean over the tokens of all processes.
+# - Logged means of micro-batches are pooled by their number of tokens.
 
 from replaced import replaced
 
+from trl.trainer.utils import CountedMean, with_pooled_means
+
+_MEAN = "(totals[0] / totals[1].clamp(min=1.0)).item()"
 _ZERO = "(std_rewards <= 1e-6 * rewards.nan_to_num().abs().max().clamp(min=1.0))"
 
-GRPOTrainer._compute_loss = replaced(
-    GRPOTrainer, "_compute_loss", {"x.shape[1] == 1": "x.shape[1] == 1 != mask.shape[1]"}
+GRPOTrainer._compute_loss = with_pooled_means(
+    replaced(
+        GRPOTrainer,
+        "_compute_loss",
+        {
+            "x.shape[1] == 1": "x.shape[1] == 1 != mask.shape[1]",
+            _MEAN: f"CountedMean({_MEAN}, totals[1].item())",
+        },
+    )
 )
 GRPOTrainer._generate_and_score_completions = replaced(
     GRPOTrainer,

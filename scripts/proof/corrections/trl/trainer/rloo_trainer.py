@@ -1,15 +1,13 @@
 # Corrections of trl/trainer/rloo_trainer.py (1.16.0): methods of which a few expressions are replaced.
-# - The loss is the mean over responses with a trained token.
+# - A response without a trained token adds 0 to the loss.
 # - A deviation that is no more than the rounding of the rewards is 0 in the log.
 
 from replaced import replaced
 
-_live = "(completion_mask.bool().any(dim=1).float())"
-
 RLOOTrainer._compute_loss = replaced(
     RLOOTrainer,
     "_compute_loss",
-    {"loss = per_sequence_loss.mean()": f"loss = (per_sequence_loss * {_live}).sum() / {_live}.sum().clamp(min=1.0)"},
+    {"loss = per_sequence_loss.mean()": "loss = (per_sequence_loss * completion_mask.bool().any(dim=1)).mean()"},
 )
 RLOOTrainer._generate_and_score_completions = replaced(
     RLOOTrainer,
