@@ -23,9 +23,11 @@ def replaced(owner: Any, name: str, changes: Mapping[str, str]) -> Callable[...,
             raise AssertionError(message)
         source = source.replace(text, other)
     made: dict[str, Callable[..., Any]] = {}
-    lines = (line for line in source.splitlines() if not line.startswith("@"))
-    # An audit finds functions by their file; annotations may name what is imported for type checkers alone.
-    code = compile("\n".join(lines), inspect.getfile(function), "exec", __future__.annotations.compiler_flag)
+    lines = ["" if line.startswith("@") else line for line in source.splitlines()]
+    # An audit finds functions by their file and first line; annotations may name imports for type checkers alone.
+    above = "\n" * (function.__code__.co_firstlineno - 1)
+    file = inspect.getfile(function)
+    code = compile(above + "\n".join(lines), file, "exec", __future__.annotations.compiler_flag)
     exec(code, vars(sys.modules[function.__module__]), made)  # noqa: S102 - a correction of ours
     made[name].__qualname__ = function.__qualname__
     return made[name]

@@ -48,3 +48,26 @@ def test_labels_read_back() -> None:
 def test_what_cannot_be_written_is_said() -> None:
     with pytest.raises(Unwritable, match="a value of type OrderedDict cannot be written"):
         source(OrderedDict(), Names({}))
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "line"),
+    [
+        (
+            "rl_sentinel.audit.repro.literal.math.isfinite",
+            "math.isfinite",
+            "from rl_sentinel.audit.repro.literal import math",
+        ),
+        (
+            "rl_sentinel.audit.repro.literal.Names.imported",
+            "Names.imported",
+            "from rl_sentinel.audit.repro.literal import Names",
+        ),
+        ("house.rules.scaled", "scaled", "from house.rules import scaled"),
+    ],
+)
+def test_name_is_imported_from_its_module(path: str, name: str, line: str) -> None:
+    """A path may go on through what a module imports, which is no module of a package."""
+    names = Names({})
+    assert names.imported(path) == name
+    assert list(names.imports) == [line]

@@ -97,7 +97,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 def _installation(version: str) -> Installation:
     release, note = requirement("areal", version)
-    return Installation(packages=IMPORTED, alone=release, note=note)
+    return Installation(packages=IMPORTED, alone=f"megatron-core {release}", note=note)
 
 
 def _parallel_state() -> ModuleType:

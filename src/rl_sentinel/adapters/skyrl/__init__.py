@@ -76,8 +76,8 @@ tqdm==4.67.1
 
 #: Packages that the trainer's modules import. SkyRL's own requirements pin another torch and need GPU kernels.
 IMPORTED = (
-    "numpy aiohttp datasets fastapi httpx jaxtyping loguru omegaconf pandas pydantic torchdata tqdm transformers "
-    "uvicorn"
+    "numpy aiohttp cloudpathlib datasets fastapi greenlet httpx jaxtyping loguru omegaconf pandas psutil pydantic "
+    "sqlmodel torchdata tqdm transformers uvicorn"
 )
 
 

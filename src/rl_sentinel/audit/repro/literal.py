@@ -3,6 +3,7 @@
 import dataclasses
 import enum
 import math
+import sys
 from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -31,6 +32,8 @@ class Names:
         """Import the object at a dotted path and return its name."""
         parts = path.split(".")
         cut = next((i for i, p in enumerate(parts) if p[:1].isupper()), len(parts) - 1)
+        # A path may go on through what a module imports: skyrl.worker.torch.cuda is in the module skyrl.worker.
+        cut = next((n for n in range(cut, 0, -1) if ".".join(parts[:n]) in sys.modules), cut)
         self.imports[f"from {'.'.join(parts[:cut])} import {parts[cut]}"] = None
         return ".".join(parts[cut:])
 

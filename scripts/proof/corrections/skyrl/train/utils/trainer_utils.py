@@ -1,10 +1,13 @@
 # Corrections of skyrl/train/utils/trainer_utils.py (0.3.0): functions of which a few expressions are replaced.
-# - A replaced row has the trajectory and the place of the row that replaces it.
+# - A row that is kept has all of its columns, and a replaced row those of the row that replaces it.
 # - A prompt is kept by the outcomes of its trajectories, not of their steps.
 
 import sys
 
 from replaced import replaced
+
+#: Columns of a row that are not always there.
+_PER_ROW = ("trajectory_ids", "is_last_step", "rollout_expert_indices", "env_metrics", "pixel_values", "image_grid_thw")
 
 _OUTCOMES = "_outcomes(generator_output, uids, rewards)"
 
@@ -21,8 +24,16 @@ handle_filter_sampling = replaced(
 )
 
 
+_shortened = filter_generator_output
+
+
+def filter_generator_output(output, kept_indices):
+    present = [name for name in _PER_ROW if output.get(name)]
+    return _shortened(output, kept_indices) | {name: [output[name][i] for i in kept_indices] for name in present}
+
+
 _ALL_COLUMNS = """for bad_idx, replacement_idx in zip(bad_indices, replacement_indices):
-            for name in ("trajectory_ids", "is_last_step"):
+            for name in _PER_ROW:
                 if generator_output.get(name):
                     generator_output[name][bad_idx] = generator_output[name][replacement_idx]
         replaced_uids = uids.copy()
