@@ -47,5 +47,5 @@ def test_each_boundary_has_a_function() -> None:
 
 def test_a_boundary_without_calls() -> None:
     run = replace(_run(NEGATED, 1.0), calls=[])
-    with pytest.raises(Unwritable, match="the boundary has no calls"):
+    with pytest.raises(Unwritable, match="the boundary calls no function"):
         run_functions(Source(), [run], ())

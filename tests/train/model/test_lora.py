@@ -104,7 +104,7 @@ def test_lora_learns(tmp_path: Path) -> None:
 @extra
 @pytest.mark.filterwarnings("ignore")  # as above
 def test_unknown_target_is_one_line() -> None:
-    with pytest.raises(SentinelError, match=r"^policy.lora.targets is \['query'\], expected modules of the model \("):
+    with pytest.raises(SentinelError, match=r"^policy.lora.targets is \['query'\], expected modules with weights \("):
         apply_lora(init_policy(recipe()), LoraSettings(targets=("query",)), seed=0)
 
 
