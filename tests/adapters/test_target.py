@@ -76,5 +76,5 @@ def test_what_fails_is_told(target: Target) -> None:
     assert target.has(path)  # there, if of no use
     assert target.fails(path) == f"{NAME}.broken cannot be imported (RuntimeError: no)"
     assert target.broken == {f"{NAME}.broken": target.fails(path)}
-    with pytest.raises(Unbindable, match=r"is defined in .*json.*, expected a file of the target"):
+    with pytest.raises(Unbindable, match=r"is defined in .*json.*, expected a file in the target's folder /"):
         target.find(f"{NAME}.sound.dumps")

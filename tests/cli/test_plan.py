@@ -137,7 +137,7 @@ def test_options_of_one_function_need_a_target(project: Path, capsys: pytest.Cap
 def test_file_that_does_not_exist(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     here = project.parent / "src" / "pkg"
     assert error_line(capsys, "audit", "nonesuch.py:f", "--stage", "kl") == (
-        f"target is 'nonesuch.py:f', expected FILE.py:FUNCTION: {here}/nonesuch.py does not exist"
+        f"target is 'nonesuch.py:f', expected an existing file: {here}/nonesuch.py does not exist"
     )
 
 

@@ -53,6 +53,7 @@ def _message(name: str) -> str:
 class Base:
     """The base class that replaces an absent base class of a class of the target."""
 
+    stand_in_name: str = ""
     stand_in_roots: tuple[Path, ...] = ()
 
     def __init_subclass__(cls, **_keywords: object) -> None:
@@ -60,11 +61,11 @@ class Base:
 
     def __init__(self, *_args: object, **_kwargs: object) -> None:
         """Do nothing at import time; raise while a boundary runs."""
-        _touch(f"the base class of {type(self).__qualname__}", self.stand_in_roots)
+        _touch(f"{self.stand_in_name} (base class of {type(self).__qualname__})", self.stand_in_roots)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - an attribute of the absent base
         if not _is_dunder(name):
-            _touch(f"{name} of the base class of {type(self).__qualname__}", self.stand_in_roots)
+            _touch(f"{self.stand_in_name}.{name} (base class of {type(self).__qualname__})", self.stand_in_roots)
         raise AttributeError(name)
 
 
@@ -158,7 +159,7 @@ class StandIn:
 
     def __mro_entries__(self, _bases: tuple[object, ...]) -> tuple[type, ...]:
         if self._base is None:
-            about = {"stand_in_roots": self._roots}
+            about = {"stand_in_name": self._name, "stand_in_roots": self._roots}
             object.__setattr__(self, "_base", type(self._name.rpartition(".")[2], (Base,), about))
         return (self._base,) if self._base is not None else ()
 

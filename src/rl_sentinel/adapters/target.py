@@ -106,7 +106,7 @@ class Target:
             return module
         place = Path(inspect.getsourcefile(module) or "/")
         if not place.resolve().is_relative_to(self.root.resolve()):
-            message = f"{path} comes from {place}, expected a file of the target"
+            message = f"{path} is imported from {place}, expected a file in the target's folder {self.root}"
             raise Unbindable(message)
         self._own_modules[path] = module
         return module
@@ -195,7 +195,8 @@ class Target:
             place, line = Path("/"), 0
         if not place.is_relative_to(self.root.resolve()):
             message = (
-                f"{getattr(function, '__qualname__', function)!s} is defined in {place}, expected a file of the target"
+                f"{getattr(function, '__qualname__', function)!s} is defined in {place}, expected a file in the "
+                f"target's folder {self.root}"
             )
             raise Unbindable(message)
         return str(place.relative_to(self.root.resolve())), line

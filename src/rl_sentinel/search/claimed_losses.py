@@ -95,7 +95,10 @@ def losses_of_tokens(boundary: Boundary, name: str, algorithm: str) -> Formula |
 
 
 def _policy_losses(boundary: Boundary, algorithm: str) -> Formula:
-    """The formula of the losses per token of an algorithm, with the readings that suit the boundary."""
+    """The formula for an algorithm's loss per token.
+
+    The boundary decides which readings are allowed, and whether the loss has an importance weight.
+    """
     losses = _OF_TOKENS[algorithm]
     if algorithm == "ppo" and boundary.own and not of_one_policy(boundary):
         losses = plain_or_dual_clip

@@ -134,7 +134,10 @@ def _with_equal_rewards() -> Iterator[Batch]:
 
 
 def _with_one_trained_token() -> Iterator[Batch]:
-    """A single trained token that is far less probable under the sampler: a correction may give it no weight."""
+    """A batch whose only trained token is far less probable under the sampler than under the old policy.
+
+    A correction for the sampler may give this token no weight.
+    """
     near, far = (torch.full((2, 3), x, device="cpu") for x in (-0.25, -2.0))
     mask = [[0, 0, 0], [1, 0, 0]]
     yield filled(mask, reward=[1, 0], group=[0, 1], length=[3, 2], old_logprob=near, rollout_logprob=far)

@@ -137,4 +137,6 @@ def test_the_items_that_the_code_shows() -> None:
 def test_a_position_in_what_is_no_tuple_is_named() -> None:
     result = rl_sentinel.check(lambda rewards: rewards, stage="advantage", bind={"return": 5})
     assert not result.ok
-    assert "the result is a Tensor, expected a tuple with position 5" in " ".join(str(result).split())
+    assert "the result is of type Tensor, expected a tuple with advantage at position 5" in " ".join(
+        str(result).split()
+    )

@@ -24,7 +24,7 @@ def test_releases_of_the_index_in_order_of_their_numbers(monkeypatch: pytest.Mon
 
 def test_index_without_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     _pip(monkeypatch, "")
-    with pytest.raises(SentinelError, match="not listed by the package index: list them with --releases"):
+    with pytest.raises(SentinelError, match="not listed by the package index: pass them as --releases A,B,C"):
         releases(parse_target("verl"))
 
 

@@ -49,6 +49,6 @@ def test_non_finite_step_is_rolled_back(before: int, what: str) -> None:
 def test_non_finite_step_without_a_backup_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rl_sentinel.train.update.optimizer_step.MAX_BACKUP_BYTES", 11)
     optimizer, _ = _optimizer(lr=1e30)
-    with pytest.raises(SentinelError, match=r"lower update.rate, it was 1e\+30, and resume from the last") as error:
+    with pytest.raises(SentinelError, match=r"lower update.rate, it was 1e\+30; start a new run with out=DIR") as error:
         take_optimizer_step(optimizer, key="update.rate")
     assert not isinstance(error.value, NonFiniteStepError)

@@ -195,9 +195,9 @@ def _all_gather(tensor: Tensor, group: object = None) -> tuple[Tensor, ...]:  # 
 
 
 def own_part(places: Tensor, size: int) -> Tensor:
-    """The part of ``places`` that belongs to the current rank, of ``size`` entries.
+    """The current rank's part of ``places``, with ``size`` entries.
 
-    ``places`` are the token positions of a sequence. Zeros follow after its end.
+    ``places`` are the token positions of a whole sequence, padded here with zeros to ``size`` entries per rank.
     """
     spare = size * rank_count() - len(places)
     return torch.nn.functional.pad(places, (0, spare)).chunk(rank_count())[rank_number()]

@@ -35,7 +35,7 @@ _PROMPT = -99.0
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of the teacher's log-probs of a rollout, with each server of the release that can score tokens."""
+    """Boundaries of the teacher's log-probs of a rollout, one per inference server that can score tokens."""
     if not target.has(SCORE) or target.fails(SCORE):
         return
     for name, backend in BACKENDS[GENERATE].items():

@@ -133,7 +133,7 @@ def _dump(method: Callable[..., Any], data: dict[str, Tensor]) -> list[dict[str,
     with replaced_globals(method.__globals__, aiofiles=files):
         done, why = asyncio.run(method(owner, data, 0, is_eval=False))
     if not done:
-        raise RuntimeError(why)
+        raise RuntimeError(f"{method.__qualname__} returned {done!r} ({why}), expected True and a dumped trajectory")
     return [json.loads(line) for line in lines]
 
 

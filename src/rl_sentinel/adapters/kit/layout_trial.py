@@ -1,4 +1,4 @@
-"""Find the tensor axes that a user's function accepts by calls on a small batch, if they are not stated."""
+"""Find tensor axes that are not stated: call a user's function on a small batch until it accepts the layout."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace

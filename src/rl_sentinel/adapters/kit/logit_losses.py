@@ -110,7 +110,10 @@ def _mask_of_sequence(codec: Codec) -> Codec:
 
 
 def _mask_and_log_probs_of_sequence(codec: Codec) -> Codec:
-    """The codec for whole sequences, for all token columns except advantages: these may be one number per response."""
+    """The codec of a mask or of a padded column of tokens, changed to whole sequences; others are unchanged.
+
+    An advantage is unchanged too, because it may be one number per response.
+    """
     return codec if isinstance(codec, Column) and codec.name == "advantage" else _columns_of_sequence(codec)
 
 

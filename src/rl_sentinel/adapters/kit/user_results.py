@@ -173,7 +173,10 @@ class NamedOutput(Form):
                 )
             return value[self.item]
         if self.item and not isinstance(value, Mapping):
-            raise CallFailed(f"the result is a {type(value).__name__}, expected a tuple with position {self.item}")
+            raise CallFailed(
+                f"the result is of type {type(value).__name__}, expected a tuple with {self.name} at position "
+                f'{self.item} (counted from 0): correct bind={{"return": {self.item}}}, or remove it'
+            )
         return value[self._key(value)] if isinstance(value, Mapping) else value
 
     @staticmethod

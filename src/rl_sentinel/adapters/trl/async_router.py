@@ -45,7 +45,7 @@ _DOC = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of the policy loss, in releases that add the router loss to it."""
+    """The boundary of the router loss's coefficient and logged mean, if the policy loss includes that loss."""
     path = f"{TRAINER}.compute_loss"
     if not target.has(path) or not target.has(PLANNER) or target.fails(TRAINER):
         return

@@ -1,4 +1,4 @@
-"""TRL's BCO on responses labeled desirable or not: a training step over the micro-batches of an optimizer step."""
+"""TRL's BCO on single responses, labeled desirable or undesirable: its loss, summed over micro-batches."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace

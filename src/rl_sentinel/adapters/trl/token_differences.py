@@ -1,4 +1,4 @@
-"""Outputs that count, per row, the tokens or mask values that differ from the chat template."""
+"""Outputs per row: number of tokens, tokens that differ from the chat template, and wrong values of the mask."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -150,7 +150,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def estimators(target: Target) -> dict[str, Callable[..., Any]]:
-    """Registered name -> function; for releases without a registry, the functions of the module by name."""
+    """Estimator name -> function: the registry, or the ``compute_*`` functions of a release without one.
+
+    Without a registry, the name lacks prefix and ending: ``compute_grpo_outcome_advantage`` becomes ``grpo``.
+    """
     registry = registered(target, ESTIMATORS)
     if registry is not None:
         return registry

@@ -108,7 +108,7 @@ class FusedModel:
         Raises:
             TypeError: always: the target did not choose a forward pass.
         """
-        message = "the forward pass was not replaced"
+        message = "forward of the fake model is unchanged, expected the target to replace it by a fused pass"
         raise TypeError(message)
 
     def __call__(self, **arguments: Any) -> Any:  # noqa: ANN401 - arguments and output of the target

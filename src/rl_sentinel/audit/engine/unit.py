@@ -73,7 +73,11 @@ class Unit:
         return {"event": "verdict", "law": piece, "outcome": "errored", "reason": reason}
 
     def run(self, send: Callable[[Event], None]) -> None:
-        """Send a start event and a verdict for each law; a failed smoke check decides all of them."""
+        """Run the smoke check, then check each law; send a start event and a verdict for each law.
+
+        If the smoke check fails, each law gets its outcome and its reason, without a start event. A boundary that the
+        request does not select gets no verdict.
+        """
         if self.code_use is not None:
             self.code_use.begin()
         if not self.boundary.claims.state:  # with a state, equal calls may differ

@@ -82,11 +82,11 @@ def _verify(entry: Path) -> None:
     if not entry.is_dir():
         raise SentinelError(f"cache[{entry}] is a file, expected a folder: delete this file to fetch it again")
     try:
-        sealed = json.loads((entry / _SEAL).read_text(encoding="utf-8"))["sha256"]
+        sealed = str(json.loads((entry / _SEAL).read_text(encoding="utf-8"))["sha256"])
     except (OSError, ValueError, KeyError, TypeError):
-        sealed = "no seal"
+        sealed = ""
     actual = digest_of(entry)
     if sealed != actual:
-        difference = f"sha256 {actual[:12]}, expected {str(sealed)[:12]}"
+        difference = f"sha256 {actual[:12]}, expected {sealed[:12]}" if sealed else f"{_SEAL} is missing or unreadable"
         message = f"cache[{entry}] is damaged ({difference}): delete this folder to fetch it again"
         raise SentinelError(message)

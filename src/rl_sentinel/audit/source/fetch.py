@@ -230,7 +230,7 @@ def _function_of_file(target: TargetSpec, places: Sequence[Path], name: str) -> 
     """A user's function in a file; parent folders with an ``__init__.py`` belong to its module name."""
     file = next((place.resolve() for place in places if place.is_file()), None)
     if file is None:
-        raise SentinelError(f"target is {target.text!r}, expected FILE.py:FUNCTION: {places[0]} does not exist")
+        raise SentinelError(f"target is {target.text!r}, expected an existing file: {places[0]} does not exist")
     parts, root = [file.stem], file.parent
     while (root / "__init__.py").is_file():
         parts.insert(0, root.name)

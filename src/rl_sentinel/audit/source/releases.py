@@ -46,7 +46,7 @@ def _published(name: str) -> list[str]:
     listed = next((line for line in run.stdout.splitlines() if line.startswith(_LISTED)), "")
     versions = [v.strip() for v in listed.removeprefix(_LISTED).split(",") if v.strip()]
     if not versions:
-        raise SentinelError(f"releases of {name} are not listed by the package index: list them with --releases")
+        raise SentinelError(f"releases of {name} are not listed by the package index: pass them as --releases A,B,C")
     return sorted(versions, key=Version)
 
 
@@ -58,7 +58,7 @@ def _tags(target: TargetSpec) -> list[str]:
     numbered = sorted((number, tag) for tag, number in tags.items() if number is not None)
     if not numbered:
         raise SentinelError(
-            f"{target.path} has no version tag, expected a tag such as v1.2.3: list revisions with --releases"
+            f"{target.path} has no version tag, expected a tag such as v1.2.3: pass revisions as --releases A,B,C"
         )
     return [tag for _, tag in numbered]
 

@@ -15,9 +15,9 @@ from rl_sentinel.core.phrasing import of, two_numbers
 class Moves(Expectation):
     """Expect that a change of the input moves an output where ``where`` is True.
 
-    ``moved`` is True where the output moved on any of ``trials`` batches; ``shown`` maps outputs to the results before
-    and after the change on the batch in the report. With a ``direction`` the output must rise (1) or fall (-1), by more
-    than ``still``.
+    ``moved`` is True where the output moved on any of ``trials`` batches; with a ``direction``, where it rose (1) or
+    fell (-1) by more than ``still``. ``shown`` maps outputs to the results before and after the change on the batch in
+    the report.
     """
 
     output: str

@@ -199,7 +199,10 @@ class _RunningCalls:
         self._replace_loop(loop, blocker)
 
     def _replace_loop(self, blocked: asyncio.AbstractEventLoop, blocker: int | None) -> None:
-        """Make the open calls of a blocked event loop again elsewhere, except the one that blocks it."""
+        """Replace a blocked event loop; queue its unfinished calls again, except the call that blocks it.
+
+        After too many replacements without a known cause, the unfinished calls are given up.
+        """
         if blocked in _LOOPS:
             _LOOPS.remove(blocked)
         self._loop, self._unanswered, self._answered = _event_loop(), 0, threading.Event()

@@ -57,7 +57,10 @@ def take_optimizer_step(optimizer: torch.optim.Optimizer, *, key: str, ranks: Ra
         f"norm of the {kind} after the optimizer step is {norm}, expected a finite number: lower {key}, it was {rate:g}"
     )
     if backup is None:
-        raise SentinelError(f"{message}, and resume from the last checkpoint (the weights are too large to roll back)")
+        raise SentinelError(
+            f"{message}; start a new run with out=DIR, since a run cannot resume with another {key} (the step was not "
+            "rolled back: the weights are too large to copy)"
+        )
     for originals, copies in backup:
         for tensor, part in zip(originals, torch.split(copies, [x.numel() for x in originals]), strict=True):
             tensor.copy_(part.reshape(tensor.shape))

@@ -126,7 +126,10 @@ class _Decoding:
         return following
 
     def _keep(self, responses: Tensor, rows: Tensor) -> None:
-        """Keep these responses and, in this order, these rows of the model, of which some may be repeated."""
+        """Keep the responses at the indices ``responses``, and the model's rows at the indices ``rows``.
+
+        ``rows`` gives the new order of the model's rows; a row may occur several times.
+        """
         self.alive = self.alive[responses]
         self.active = torch.ones_like(self.alive, dtype=torch.bool)
         self.prefilled = self.prefilled.select(rows)
