@@ -54,7 +54,7 @@ def test_a_script_names_what_its_imports_need() -> None:
     """The framework last and without its own requirements, which name another torch."""
     needs = FRAMEWORK.installation("1.0.4")
     assert needs.packages.startswith("numpy aiofiles aiohttp ")
-    assert needs.alone == "areal==1.0.4"
+    assert needs.alone == "megatron-core areal==1.0.4"
 
 
 def test_a_release_without_returns_and_leave_one_out_binds_the_rest(loads: Loads) -> None:

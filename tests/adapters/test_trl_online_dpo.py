@@ -114,4 +114,4 @@ def test_a_reward_model_or_a_judge_is_unbound(loads: Loads) -> None:
     source = TRAINER.replace("_calculate_rewards_from_functions", "_judged")
     target = loads(FRAMEWORK, {"trl/__init__.py": "", "trl/trainer/online_dpo_trainer.py": filled(source, SOUND)})
     (reason,) = [one.reason for one in online_dpo.boundaries(target) if isinstance(one, Unbound)]
-    assert "of which there is no fake" in reason
+    assert "a model or a judge, which has no fake" in reason

@@ -77,7 +77,7 @@ def kl_of_responses(logps: Tensor, ref_logps: Tensor, mask: Tensor) -> Tensor:
 def test_a_kl_of_whole_responses_is_not_compared_by_token() -> None:
     result = rl_sentinel.check(kl_of_responses, stage="kl", algorithm="k3", budget=2)
     assert not result.findings
-    assert "one number per response, expected one per token" in result.errored[0]
+    assert "kl of the result is one number per response, expected one number per token: " in result.errored[0]
 
 
 def token_mean(logps: list[Tensor], old_logps: list[Tensor], advantages: Any) -> Tensor:

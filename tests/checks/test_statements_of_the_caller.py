@@ -83,7 +83,8 @@ def test_values_may_be_zero_at_untrained_tokens() -> None:
     open_ = rl_sentinel.check(reads_values_off_mask, **_GAE)
     assert not open_.ok
     assert not open_.findings
-    assert 'state bind={"values": "masked_value"} if it does, "value[B T]" if not' in " ".join(str(open_).split())
+    stating = 'state bind={"values": "masked_value"} if the caller does, "value[B T]" if not'
+    assert stating in " ".join(str(open_).split())
     assert rl_sentinel.check(reads_values_off_mask, bind={"values": "masked_value"}, **_GAE).ok
     stated = rl_sentinel.check(reads_values_off_mask, bind={"values": "value[B T]"}, **_GAE)
     assert {finding.code for finding in stated.findings} == {"MSK002", "REF001"}
@@ -143,7 +144,7 @@ def test_an_advantage_without_a_reward_is_asked_for() -> None:
 def test_returns_of_an_algorithm_of_outcomes_are_its_rewards() -> None:
     options: dict[str, Any] = {"stage": "advantage", "algorithm": "grpo", "budget": 2}
     (reason,) = rl_sentinel.check(of_returns, **options).errored
-    assert 'state bind={"returns": "reward[K]"} for one, "reward[B]" for several' in reason
+    assert 'state bind={"returns": "reward[K]"} for one prompt, "reward[B]" for several' in reason
     assert rl_sentinel.check(of_returns, bind={"returns": "reward[K]"}, **options).ok
 
 

@@ -123,7 +123,7 @@ def test_their_faults_are_found(function: Any, options: dict[str, Any]) -> None:
 def test_how_many_prompts_a_call_has_must_be_stated(function: Any) -> None:
     result = rl_sentinel.check(function, budget=2, **_ADVANTAGE)
     assert (result.ok, result.faults) == (False, ()), result
-    assert 'reward[K]"} for one, "reward[B]" for several' in result.errored[0]
+    assert 'reward[K]"} for one prompt, "reward[B]" for several' in result.errored[0]
 
 
 def test_several_prompts_that_are_mixed_are_a_fault() -> None:

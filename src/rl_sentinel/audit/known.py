@@ -139,7 +139,7 @@ def read(path: Path, option: str = "--known") -> KnownFile:
 
 
 def _reason(error: pydantic.ValidationError) -> str:
-    """The key of the first wrong entry, in brackets, and what is wrong; unknown keys come first."""
+    """The key of the first wrong entry, in brackets, and the error; unknown keys come first."""
     errors = error.errors()
     first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
     place = [str(p) for p in first["loc"]]

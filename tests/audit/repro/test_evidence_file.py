@@ -92,7 +92,7 @@ def test_edited_record_is_told(tmp_path: Path) -> None:
     record = evidence()
     record["constructed_scenario"]["batch"]["length"]["values"] = [1, 9]
     with pytest.raises(
-        SentinelError, match=r"\[findings.0.evidence.constructed_scenario\]: .*holds 9, expected 0 to 1"
+        SentinelError, match=r"\[findings.0.evidence.constructed_scenario\]: .*contains 9, expected 0 to 1"
     ):
         stored(_file(tmp_path, _report(record)))
 

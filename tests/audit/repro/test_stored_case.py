@@ -102,4 +102,7 @@ def test_case_on_which_nothing_can_be_compared_has_a_reason() -> None:
     seen: list[Event] = []
     replay.run(seen.append)
     assert seen[-1]["status"] == "not-reproducible"
-    assert "its law has nothing to compare on this case" in seen[-1]["reason"]
+    assert (
+        "the law has nothing to compare on this case: the case was edited or the law has changed, audit again"
+        in seen[-1]["reason"]
+    )

@@ -51,5 +51,7 @@ def test_no_such_revision(history: Path) -> None:
 
 
 def test_no_history(tmp_path: Path) -> None:
-    with pytest.raises(SentinelError, match=r"^git rev-parse in .* expected a revision of a git folder$"):
+    with pytest.raises(
+        SentinelError, match=r"^git rev-parse failed in .*not a git repository.*, expected a folder with a git history$"
+    ):
         commit_of(tmp_path, "HEAD")
