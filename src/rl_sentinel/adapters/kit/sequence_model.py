@@ -295,7 +295,5 @@ class PromptTokens(Codec):
 
     @override
     def put(self, inputs: Inputs) -> Tensor:
-        rows = inputs.batch.rows
-        if self.mask:
-            return prompt_mask(rows, left_padded=self.left_padded).long()
-        return prompt_ids(rows, left_padded=self.left_padded)
+        rows, left = inputs.batch.rows, self.left_padded
+        return prompt_mask(rows, left_padded=left).long() if self.mask else prompt_ids(rows, left_padded=left)
