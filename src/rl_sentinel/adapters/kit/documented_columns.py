@@ -20,27 +20,8 @@ _FILLERS = frozenset({"a", "an", "the", "one", "each", "its", "tensor", "array",
 
 #: Words that may follow the name of a quantity; a noun there means another quantity, as in "reward model".
 _FOLLOWING = frozenset(
-    {
-        *(
-            "of",
-            "for",
-            "per",
-            "from",
-            "with",
-            "under",
-            "at",
-            "in",
-            "by",
-            "to",
-            "on",
-            "as",
-            "one",
-            "each",
-            "before",
-            "after",
-        )
-    }
-    | {*("tensor", "tensors", "when", "that", "which", "is", "are")}
+    {"of", "for", "per", "from", "with", "under", "at", "in", "by", "to", "on", "as", "one", "each", "before", "after"}
+    | {"tensor", "tensors", "when", "that", "which", "is", "are"}
 )
 
 
