@@ -59,7 +59,7 @@ def test_text_that_becomes_a_number() -> None:
     settings = {"default": {"stop": "1e5"}}
     found = judged(LAW, specimen(read_anew, reads="", stage="config", outputs=outputs, settings=settings)).found
     assert found is not None
-    wanted = "stop is 0, expected 1: a text must arrive as it was set (1: it does)"
+    wanted = "stop is 0, expected 1: 1 means that the text arrives as it was set"
     assert found.expectation.sentence() == wanted
     assert judged(LAW, specimen(kept, reads="", stage="config", outputs=outputs, settings=settings)).found is None
 
@@ -72,5 +72,5 @@ def test_number_that_is_lost() -> None:
 
     found = judged(LAW, specimen(lost, reads="", stage="config", outputs=OUTPUTS, settings=SETTINGS)).found
     assert found is not None
-    wanted = "a setting must arrive as it was set (infinity: no number arrives)"
+    wanted = "a setting must arrive as it was set (infinity means that no number arrives)"
     assert found.expectation.sentence() == f"temperature is infinity, expected 0.7: {wanted}"

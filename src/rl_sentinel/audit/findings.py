@@ -155,7 +155,8 @@ def group_by_cause(findings: Iterable[Finding]) -> list[list[Finding]]:
 
     - the code that is called and the output that is wrong are the same, or
     - the same change (of a column, or of a setting) has the wrong effect on the same output, or
-    - no change is involved, and they claim the same algorithm.
+    - no change is involved, and they claim the same algorithm, or
+    - no batch is involved (the stage is config), and the sentence is the same.
 
     The first finding of a block is the one with the most other places.
     """
@@ -179,6 +180,8 @@ def _cause_keys(finding: Finding) -> list[tuple[str, ...]]:
     causes: list[tuple[str, ...]] = [(*kind, "code", _place(finding), expectation["output"])]
     if change is not None:
         return [*causes, (*kind, "change", change["column"] or change["subject"], expectation["output"])]
+    if finding.evidence["stage"] == "config":
+        causes.append((*kind, "sentence", expectation["sentence"]))
     algorithm = finding.evidence["claims"].get("algorithm")
     return [*causes, (*kind, "algorithm", algorithm["value"])] if algorithm else causes
 

@@ -64,8 +64,9 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
 
 def _reason(value: Scalar, seen: torch.Tensor) -> str:
     if isinstance(value, str):
-        return "a text must arrive as it was set (1: it does)"
-    return f"a setting must arrive as it was set{' (infinity: no number arrives)' if bool(seen.isinf().any()) else ''}"
+        return "1 means that the text arrives as it was set"
+    missing = " (infinity means that no number arrives)" if bool(seen.isinf().any()) else ""
+    return f"a setting must arrive as it was set{missing}"
 
 
 LAW = Law(

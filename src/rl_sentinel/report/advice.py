@@ -41,6 +41,7 @@ _ACCEPTED = (
 #: Law about a setting -> what to do with the setting, whatever the framework.
 BY_SETTING = {
     "CFG001": "do not rely on this setting. In the code: use it, or refuse it when the configuration is read",
+    "CFG004": "do not rely on this setting. In the code: pass its value on by keyword, under its own name",
     "CFG005": "select another value. In the code: implement this one, say in the exception what it needs, or remove it "
     "from the list",
     "CFG002": "do not compare runs with different values of this setting. In the code: divide by counts of the whole "
