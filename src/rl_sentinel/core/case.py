@@ -49,7 +49,7 @@ def with_batch(case: Case, batch: Batch) -> Case:
 
 
 def with_draw(case: Case, **draw: Scalar) -> Case:
-    """A copy of the case with these numbers as the numbers that the law draws."""
+    """A copy of the case in which ``draw`` replaces the numbers that the law draws."""
     return replace(case, draw=dict(draw))
 
 
