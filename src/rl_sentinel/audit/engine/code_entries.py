@@ -115,7 +115,7 @@ class CodeEntries:
         return self._places(self.loaded)
 
     def mark_forked(self) -> None:
-        """Forget the processes that the parent started."""
+        """In a new child: forget the processes that the parent started."""
         self.other_process = False
 
     def entered_since(self) -> list[Place]:

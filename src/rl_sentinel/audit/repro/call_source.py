@@ -31,7 +31,7 @@ class Source:
     parameters: dict[str, list[str]] = field(default_factory=dict)
 
     def shared_source(self, values: list[Any], hint: str) -> str:
-        """Source of a value that occurs in all runs; parts that differ between runs become parameters.
+        """Source of a value that occurs in all runs; parts that differ become parameters, named after ``hint``.
 
         Raises:
             Unwritable: if a value has no source text.
