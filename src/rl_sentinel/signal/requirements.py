@@ -226,7 +226,7 @@ def require_range(name: str, number: Any, span: Range) -> None:  # noqa: ANN401 
     """Require a number in a range; NaN is in no range.
 
     Raises:
-        InputError: with the range.
+        InputError: if the number is not in the range; the message states the range.
 
     Example:
         >>> from rl_sentinel.signal.requirements import FRACTION, require_range

@@ -87,7 +87,9 @@ def validate(
 
 
 def named(function: Callable[P, R]) -> Callable[P, R]:
-    """Check only the names of arguments, for a function that passes them to one that checks their values.
+    """Check only the names of the arguments of a function.
+
+    It suits a function that passes its arguments to another function, which checks the values.
 
     Example:
         >>> import torch

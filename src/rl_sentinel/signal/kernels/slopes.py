@@ -69,7 +69,7 @@ def gspo(  # noqa: PLR0913 - the columns and numbers of the loss
 
 
 def importance_sampling(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor) -> Sloped:
-    """The weighted advantage is its own slope."""
+    """Importance sampling: the derivative equals the value."""
     ratio = exponential(selected(logprob - old_logprob, mask=mask))
     value = weighed(ratio, selected(advantage, mask=mask))
     return value, value
@@ -102,7 +102,7 @@ def sapo(  # noqa: PLR0913 - the columns and numbers of the loss
     temperature: float,
     negative_temperature: float,
 ) -> Sloped:
-    """SAPO: the slope of the gate is a sigmoid times one minus it."""
+    """SAPO: the derivative of the gate is a sigmoid, times 1 minus this sigmoid."""
     ratio, gained = exponential(selected(logprob - old_logprob, mask=mask)), selected(advantage, mask=mask)
     steep = torch.where(gained > 0, gained.new_full((), temperature), gained.new_full((), negative_temperature))
     gate = torch.sigmoid(steep * (ratio - 1))

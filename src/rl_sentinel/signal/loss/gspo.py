@@ -38,7 +38,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
     clip_high: float,
     aggregation: Aggregation,
 ) -> Float[Tensor, ""]:
-    r"""PPO's loss with the geometric mean of a response's ratios in place of each token's own.
+    r"""PPO's loss with the geometric mean of a response's ratios in place of the ratio of each token.
 
     .. math:: L_t = -\min(s_t A_t, \operatorname{clip}(s_t, 1 - \epsilon_l, 1 + \epsilon_h) A_t), \quad
         s_t = \operatorname{sg}\left[\exp \frac{1}{|y|} \sum_{j} \log \rho_j\right]
