@@ -65,7 +65,7 @@ class Handler(BaseHTTPRequestHandler):
     server: Server
 
     def do_POST(self) -> None:
-        """Answer in JSON."""
+        """Call the handler of the path, and send its result as JSON."""
         try:
             request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             with self.server.lock:

@@ -190,7 +190,7 @@ class FullWeights(Mapping[str, Tensor]):
 
 @contextmanager
 def peer_failure_in_one_line() -> Iterator[None]:
-    """Report a collective that failed because another rank did.
+    """Report a collective operation that failed because another rank failed.
 
     Raises:
         SentinelError: if the collective raises.
@@ -199,7 +199,9 @@ def peer_failure_in_one_line() -> Iterator[None]:
         yield
     except RuntimeError as error:
         reason = str(error).partition("\n")[0][:120]
-        raise SentinelError(f"another process has failed ({reason}): see its own message for the cause") from error
+        raise SentinelError(
+            f"another process has failed ({reason}): see the message of that process for the cause"
+        ) from error
 
 
 #: A single process.

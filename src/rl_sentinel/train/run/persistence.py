@@ -17,7 +17,7 @@ from rl_sentinel.train.run.sharded_state import collect_shards
 
 
 def resume_run(run: Run) -> None:
-    """Restore the newest intact checkpoint, and truncate the metrics to it.
+    """Restore the newest intact checkpoint, and truncate the logs to it; without a checkpoint, start from step 0.
 
     Raises:
         SentinelError: if the checkpoint is of another recipe, or of other data.

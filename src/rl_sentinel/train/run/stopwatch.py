@@ -32,7 +32,7 @@ class Stopwatch:
     """
 
     def __init__(self) -> None:
-        """Nothing is measured yet."""
+        """Start without any measured time."""
         self._lock = threading.Lock()
         self._seconds: dict[tuple[int, str], float] = defaultdict(float)
 

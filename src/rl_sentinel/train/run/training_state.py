@@ -21,8 +21,8 @@ from rl_sentinel.train.update.optimizer_step import build_optimizer
 class TrainingState:
     """The policy, its optimizer, the number of steps done, the KL controller, the critic, and the best evaluation.
 
-    The last two are None if the recipe does not have them.
-    Random numbers and tasks depend on the step only (``rng``), so they are not stored.
+    ``critic`` is None if the recipe has no critic; ``best`` is None before the first evaluation. Random numbers and
+    tasks depend on the step only (``rng``), so they are not stored.
     """
 
     policy: Policy
@@ -65,7 +65,7 @@ class TrainingState:
         return state | (deepcopy(whole) if copy else whole)
 
     def restore(self, recipe: Recipe, saved: Mapping[str, Any]) -> None:
-        """Restore a checkpoint; if it has shards, each rank reads its own. Call it on all ranks.
+        """Restore a checkpoint; if it has shards, each rank reads a part of them. Call it on all ranks.
 
         Raises:
             SentinelError: if the checkpoint belongs to another model.
