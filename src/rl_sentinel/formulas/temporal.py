@@ -30,7 +30,7 @@ EVERY_STEP = ", every token of a response a step"
 #: End of a reading's name: an untrained token is a time step without value and reward.
 WORTHLESS = ", an untrained token without value" + EVERY_STEP
 
-#: End of a reading's name: an untrained token only passes credit on, and has no temporal difference of its own.
+#: End of a reading's name: an untrained token passes credit on, and has no temporal difference.
 SILENT = ", an untrained token without a difference" + EVERY_STEP
 
 #: End of a reading's name: an untrained token has no value, no reward and no temporal difference.
