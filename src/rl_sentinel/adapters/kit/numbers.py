@@ -182,7 +182,7 @@ def numbers_of(
     known = [(name, table[role_of(name)]) for name in defaults if role_of(name) in table and name not in offsets]
     lows = [x for name, x in defaults.items() if role_of(name) == "clip_low" and isinstance(x, float)]
     unset = _unset_clip_ranges(defaults)
-    gated = any(role_of(name) == "negative_temperature" for name in defaults)  # by SAPO, with temperatures of its own
+    gated = any(role_of(name) == "negative_temperature" for name in defaults)  # SAPO's gate, with two temperatures
     values: dict[str, Scalar] = {}
     passed: dict[str, float] = {}
     for name, (formula_names, usual) in sorted(known, key=lambda pair: -len(pair[1][0])):

@@ -30,7 +30,7 @@ class RowTable(Container):
     make: str | Callable[..., Any] | None = None
 
     def put(self, inputs: Inputs) -> list[Any]:
-        """The items.
+        """The list of items.
 
         Raises:
             Unbindable: if the layout of a part is not one value or sequence per response.
