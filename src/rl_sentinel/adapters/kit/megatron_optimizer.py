@@ -39,7 +39,7 @@ class Section(dict[str, Any]):
 def settings_at_megatron(
     convert: Callable[..., Any], names: Mapping[str, str], options: Settings, places: Mapping[str, str]
 ) -> dict[str, float]:
-    """Convert a section of options; return place -> the option in Megatron's configuration, as a number of :func:`arrives`.
+    """Convert a section of options, and return what arrived in Megatron's configuration: place -> a number of :func:`arrives`.
 
     ``names`` maps each field to the framework's option; the betas share one option.
     """

@@ -160,7 +160,7 @@ def _with_width(target: Target, boundary: Boundary) -> Boundary:
 
 
 def with_rows_that_train(target: Target, boundary: Boundary) -> Boundary:
-    """Limit the boundary to batches in which every row trains, if its function fails only on a row without trained tokens."""
+    """Limit the boundary to batches without untrained rows, if its function fails on such rows only; add a note."""
     batch = domain_probe(boundary)
     mask = batch.mask.clone()
     mask[0] = False
