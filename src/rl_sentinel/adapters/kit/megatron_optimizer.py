@@ -39,9 +39,9 @@ class Section(dict[str, Any]):
 def settings_at_megatron(
     convert: Callable[..., Any], names: Mapping[str, str], options: Settings, places: Mapping[str, str]
 ) -> dict[str, float]:
-    """Convert a section of options, and return what arrived in Megatron's configuration: place -> a number of :func:`arrives`.
+    """Convert a section of options; return what arrived in Megatron's configuration, as place -> number.
 
-    ``names`` maps each field to the framework's option; the betas share one option.
+    ``names`` maps each field to the framework's option; the betas share one option. :func:`arrives` gives the numbers.
     """
     section = Section(optimizer="adam", min_lr=0.0)
     for field, name in names.items():
