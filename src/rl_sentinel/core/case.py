@@ -17,8 +17,8 @@ Settings = Mapping[str, Scalar]
 class Case:
     """A batch and its layout, the settings of the call, and the numbers that the law draws.
 
-    ``setting`` is the name of one of the boundary's configurations, ``override`` replaces some of its values, and
-    ``seed`` seeds the random generators before the call.
+    ``setting`` is the name of one of the boundary's configurations, ``override`` replaces some values of that
+    configuration, and ``seed`` seeds the random generators before the call.
     """
 
     batch: Batch

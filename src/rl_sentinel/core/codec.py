@@ -16,8 +16,8 @@ from rl_sentinel.core.layout import Axis, Layout
 class Inputs:
     """The input from which a codec builds an argument.
 
-    ``batch`` has the rows of the current cut, ``whole`` has all rows of the mini-batch; ``part`` is the index of the
-    cut, and the number of cuts. ``leaves`` collects pairs (laid-out column, leaf tensor) for targets that compute the
+    ``batch`` has the rows of the current cut, ``whole`` has all rows of the mini-batch; ``part`` has the index of the
+    cut and the number of cuts. ``leaves`` collects pairs (laid-out column, leaf tensor) for targets that compute the
     gradient themselves.
     """
 

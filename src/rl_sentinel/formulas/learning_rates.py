@@ -30,7 +30,7 @@ def _stable(since: float, left: float, settings: Settings) -> float:
 
 
 def _rates(rate: Callable[[float, float, Settings], float]) -> Callable[[Batch, Settings], Tensor]:
-    """``[B]``: the rate of each update; row ``k`` of the batch is update ``k``."""
+    """Make the formula: ``[B]``, the rate of each update; row ``k`` of the batch is update ``k``."""
 
     def of_updates(batch: Batch, settings: Settings) -> Tensor:
         rates = [_after_warm_up(k, settings, lambda s, n: rate(s, n, settings)) for k in range(batch.rows)]

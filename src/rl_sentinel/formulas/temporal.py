@@ -38,7 +38,7 @@ SILENT_AND_WORTHLESS = ", an untrained token without value or difference" + EVER
 
 
 def _factor(settings: Settings, names: tuple[str, ...]) -> float:
-    """The first of these settings, or 1."""
+    """The first of these settings that is stated, 0 if it is None; 1 if none is stated."""
     return next((float(settings[n] or 0) for n in names if n in settings), 1.0)
 
 

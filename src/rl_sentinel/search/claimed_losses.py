@@ -73,7 +73,7 @@ def modes_of(boundary: Boundary) -> tuple[str, ...]:
 
 
 def losses_of_tokens(boundary: Boundary, name: str, algorithm: str) -> Formula | None:
-    """The formula of the losses per token, or of one term of the loss; None without a formula.
+    """The formula of the loss per token, or of one term of this loss; None if there is no formula.
 
     Args:
         boundary: the boundary.

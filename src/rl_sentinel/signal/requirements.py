@@ -252,7 +252,7 @@ def require_order(**bounds: float) -> None:
     """Require two bounds in ascending order, neither of them NaN.
 
     Args:
-        bounds: the lower one, then the upper one, by parameter name.
+        bounds: the lower bound, then the upper bound, by parameter name.
 
     Raises:
         InputError: if a bound is NaN, or the lower bound is above the upper bound.

@@ -70,7 +70,7 @@ def over_trajectories(  # noqa: PLR0913 - an estimator's columns, and the trajec
 
     Returns:
         Advantage per step, in the unit of the estimator; ``align.spread`` repeats it at the step's
-                    tokens. Exactly 0 where ``live`` is False. A trajectory counts as live if any of its steps is live.
+            tokens. Exactly 0 where ``live`` is False. A trajectory counts as live if any of its steps is live.
 
     Raises:
         InputError: if a dtype or shape is wrong, or a trajectory has not exactly one last step, or several prompts.

@@ -181,7 +181,7 @@ def _kind(dtypes: object) -> str:
 
 
 def _plain(name: str, hint: Any, span: Range | None) -> Plain | None:  # noqa: ANN401 - an annotation
-    """The check of a parameter that is not a tensor; None for one that the function checks itself."""
+    """The check of a parameter that is not a tensor; None for a parameter that the function checks."""
     plain: Plain | None = None
     if span is not None:
         plain = Plain(partial(require_range, name, span=span), *_in_range(span))

@@ -58,7 +58,7 @@ def _by_token_advantage(target: Target, batch: Batch, settings: Settings) -> Map
 
 
 def _by_outcome(*, packed: bool) -> Callable[[Target, Batch, Settings], Mapping[str, Tensor]]:
-    """Off-policy sequence masking with one advantage per response."""
+    """Make the function that masks off-policy sequences with one advantage per response."""
 
     def compute(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
         whole = loss_ready(target, batch, (), {"estimator": lambda reward: reward}, packed=packed)

@@ -84,7 +84,10 @@ def _unpack(target: Target, batch: Batch, column: Tensor, rows: Tensor, stored: 
 
 
 def _split_and_join(stored: str, *, outcome: bool, fields: Mapping[str, str]) -> Compute:
-    """Split ``Ready`` into mini-batches and join them; with ``outcome``, rewards are passed as advantages."""
+    """Make the function that splits ``Ready`` into mini-batches and joins them.
+
+    With ``outcome``, rewards are passed as advantages.
+    """
 
     def compute(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
         columns = {field: getattr(batch, column) for field, column in fields.items()}

@@ -56,7 +56,7 @@ class Moves(Expectation):
         return because(f"{self.change.subject} had no effect on {target}{batches}", self.reason)
 
     def assertion(self, observed: str, expected: str = "") -> str:
-        """A Python expression: the output differs somewhere or, with a direction, moves in it at all of ``where``."""
+        """A Python expression: the output differs somewhere or, with a direction, moves in it everywhere in ``where``."""
         if not self.direction:
             return f"bool((({observed}) != ({expected})).any())"
         rise = f"({observed}) - ({expected})" if self.direction > 0 else f"({expected}) - ({observed})"

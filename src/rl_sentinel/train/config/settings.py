@@ -136,7 +136,7 @@ class RewardSettings(Table):
     @pydantic.field_validator("least", "most")
     @classmethod
     def _no_bound(cls, bound: float | None, field: pydantic.ValidationInfo) -> float | None:
-        """None for the infinity that bounds nothing, since JSON has no infinity."""
+        """Replace an infinite bound, which bounds nothing, by None, since JSON has no infinity."""
         return None if bound == (-math.inf if field.field_name == "least" else math.inf) else bound
 
 

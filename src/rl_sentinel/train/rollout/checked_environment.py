@@ -20,7 +20,7 @@ from rl_sentinel.train.run import rng
 
 
 class CheckedEnvironment:
-    """An environment whose ``task`` and ``reply`` are validated; other attributes are the inner environment's."""
+    """An environment whose ``task`` and ``reply`` are validated; other attributes come from the inner environment."""
 
     def __init__(self, inner: Any, name: str) -> None:  # noqa: ANN401 - what a recipe named
         """Store the environment, and its name in the recipe for messages.

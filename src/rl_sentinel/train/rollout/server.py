@@ -21,7 +21,7 @@ from rl_sentinel.train.rollout.engine.process import Engine
 
 
 class Server(ThreadingHTTPServer):
-    """Serves one request at a time."""
+    """An HTTP server that serves one request at a time."""
 
     daemon_threads = True
 

@@ -93,7 +93,7 @@ class Ranks:
                 distributed.barrier(group=group)
 
     def own_slice(self, whole: Sequence[Any]) -> list[Any]:
-        """This rank's slice of a sequence; the slices of all ranks, in order, are the sequence."""
+        """This rank's slice of a sequence; joined in rank order, the slices of all ranks give the sequence."""
         bounds = [len(whole) * n // self.size for n in range(self.size + 1)]
         return list(whole[bounds[self.rank] : bounds[self.rank + 1]])
 
@@ -180,7 +180,7 @@ class FullWeights(Mapping[str, Tensor]):
             return gather()
 
     def __iter__(self) -> Iterator[str]:
-        """The names."""
+        """The names of the tensors."""
         return iter(self._weights)
 
     def __len__(self) -> int:

@@ -213,7 +213,7 @@ def _number_bytes(recipe: Recipe) -> int:
 
 
 def _saved_by(model: nn.Module, forward: Callable[[], Tensor], number: int) -> int:
-    """The bytes that autograd keeps for the gradient of a forward pass, without weights, plus those of the result."""
+    """Bytes that autograd keeps for the gradient of a forward pass, without weights, plus the bytes of the result."""
     weights, saved, storages = [p.untyped_storage() for p in model.parameters()], dict[int, int](), list[object]()
     weight_ids = {storage._cdata for storage in weights}  # noqa: SLF001 - the identity of a storage has no public name
 

@@ -42,7 +42,8 @@ class TrainingState:
     ) -> dict[str, Any]:
         """The state for any number of ranks; with ``sharded`` without the policy's weights and moments.
 
-        ``position`` is the journal's. With ``copy``, no tensor shares memory with tensors that training changes.
+        ``position`` is the position of the journal. With ``copy``, no tensor shares memory with tensors that training
+        changes.
         """
         critic = None
         if self.critic is not None:

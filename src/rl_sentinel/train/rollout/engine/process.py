@@ -19,7 +19,7 @@ from rl_sentinel.train.rollout.interfaces import Sampled
 class Engine:
     """An engine that samples ``rows`` responses at a time with ``policy``.
 
-    If ``shared``, the policy is the one that is trained, so that its weights are always current.
+    If ``shared``, the trained policy itself is used, so that its weights are always current.
     """
 
     remote: ClassVar[bool] = False
