@@ -48,7 +48,7 @@ def with_result_item(
                 return _with_note(other, item, word)
             raise Unbindable(
                 f"the result of the function has several items, of which {item!r} fits the formula and the first does "
-                f"not: state which item is the {word}, bind={json.dumps({'return': item})} or "
+                f"not: state which item is the {word}, with bind={json.dumps({'return': item})} or "
                 f"bind={json.dumps({'return': 0})}"
             )
     return first

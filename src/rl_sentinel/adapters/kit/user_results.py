@@ -203,7 +203,10 @@ class NamedOutput(Form):
         named = exact or [key for key in table if self.name in str(key).lower()]
         if len(named) != 1:
             entries = ", ".join(map(str, table))
-            raise CallFailed(f"the result is a dict of {entries}, expected one entry named {self.name}")
+            raise CallFailed(
+                f"the result is a dict of {entries}, expected one entry named {self.name}: state its key with "
+                'bind={"return": "KEY"}'
+            )
         return named[0]
 
     def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002 - shapes are visible

@@ -124,7 +124,7 @@ class Source:
             return
         value = vars(module)[name]
         if isinstance(value, ModuleType) and _of_package(value.__name__):
-            raise Unwritable(f"{module.__name__} uses a whole module of this package, {value.__name__}")
+            raise Unwritable(f"{module.__name__} uses the module {value.__name__}, which a script cannot contain")
         if isinstance(value, ModuleType):
             self.names.imports[f"import {value.__name__} as {name}" if name != value.__name__ else f"import {name}"] = (
                 None
@@ -152,7 +152,7 @@ class Source:
         names = Names({}, self.names.known)
         text = source(value, names)
         if any(_of_package(line.split()[1]) for line in names.imports):
-            raise Unwritable(f"{type(value).__name__} holds objects of this package")
+            raise Unwritable(f"{type(value).__name__} holds objects of this package, which a script cannot create")
         self.names.imports.update(names.imports)
         return text
 
