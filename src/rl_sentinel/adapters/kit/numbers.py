@@ -30,7 +30,7 @@ FORMULA_NAMES = frozenset(name for names, _ in _NUMBERS.values() for name in nam
 #: Name of the number of responses per prompt, for a function whose code has it, and groups adjacent responses.
 GROUP_SIZE = "group_size"
 
-#: The same for a function that expects the responses of a prompt as many rows apart as there are prompts.
+#: Name of this number for a function that expects the responses of a prompt as many rows apart as there are prompts.
 STRIDED_GROUP_SIZE = "strided_group_size"
 
 #: Names of the numbers that a user can state.

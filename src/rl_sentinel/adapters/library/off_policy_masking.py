@@ -20,7 +20,7 @@ _CLAIMS = {"masked": "yes", "masked-slots": "any", "knob:threshold": "0.01|0.5"}
 
 
 def boundaries(target: Target) -> Iterator[Boundary]:
-    """Boundaries of the masking with an advantage per token, and with one per response, padded and packed."""
+    """Boundaries of the masking with one advantage per token or per response; the latter also packed."""
     rejected = {"rejected": Output("", "", "rejected_fraction", over="live")}
     yield bind(
         target,

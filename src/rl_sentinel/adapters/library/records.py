@@ -107,7 +107,7 @@ def _split_and_join(stored: str, *, outcome: bool, fields: Mapping[str, str]) ->
 
 
 def _token_advantage(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-    """The outcome at each token; the weight is NaN off the mask."""
+    """``Ready.token_advantage`` with outcomes as advantages, optionally with a weight that is NaN off the mask."""
     stored = str(settings["stored"])
     weight = torch.where(batch.mask, _HALF, torch.nan) if settings["weighed"] else None
     advantage = batch.reward / _HALF if settings["weighed"] else batch.reward

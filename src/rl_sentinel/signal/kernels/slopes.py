@@ -78,7 +78,7 @@ def importance_sampling(mask: Tensor, logprob: Tensor, old_logprob: Tensor, adva
 def kl_cov(  # noqa: PLR0913 - the columns and numbers of the loss
     mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor, chosen: Tensor, *, penalty: float
 ) -> Sloped:
-    """KL-Cov: the absolute log-ratio of chosen tokens is a penalty."""
+    """KL-Cov: ratio times advantage, minus ``penalty`` times the absolute log-ratio at chosen tokens."""
     log_ratio = selected(logprob - old_logprob, mask=mask)
     plain, held = weighed(exponential(log_ratio), selected(advantage, mask=mask)), selected(log_ratio, mask=chosen)
     return plain - penalty * held.abs(), plain - penalty * held.sign()

@@ -83,7 +83,7 @@ def require_length(tokenizer: Tokenizer, prompt: int, tokens: int, *, what: str,
 
 
 def encode_text(tokenizer: Tokenizer, text: str, source: str = "") -> tuple[int, ...]:
-    """Encode a text of the environment; ``source`` says in a message where it is from.
+    """Encode a text of the environment; ``source`` tells the error message where the text is from.
 
     Raises:
         SentinelError: if the tokenizer cannot encode the text.

@@ -37,7 +37,7 @@ class Server(ThreadingHTTPServer):
         return {"/v1/weights": self.load_weights, "/v1/completions": self.complete}
 
     def load_weights(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Load weights from a file."""
+        """Load weights from a file, and reply with their version."""
         self.policy.model.load_state_dict(torch.load(request["path"], map_location="cpu", weights_only=True))
         self.version = int(request["version"])
         return {"weight_version": self.version}

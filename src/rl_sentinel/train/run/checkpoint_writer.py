@@ -18,7 +18,7 @@ class CheckpointWriter:
     """
 
     def __init__(self, *, background: bool) -> None:
-        """With ``background``, functions run in a separate thread."""
+        """Run functions in a separate thread if ``background``, otherwise in the calling thread."""
         self._thread = ThreadPoolExecutor(1, "checkpoint") if background else None
         self._running: Future[object] | None = None
 

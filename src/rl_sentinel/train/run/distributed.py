@@ -37,7 +37,7 @@ class Ranks:
     size: int
     #: The process group of the thread that samples, whose collectives must not mix with those of the main thread.
     sampling: Any = field(default=None, compare=False, repr=False)
-    #: The same for the thread that writes checkpoints.
+    #: The process group of the thread that writes checkpoints.
     saving: Any = field(default=None, compare=False, repr=False)
 
     @classmethod
