@@ -136,7 +136,9 @@ def test_entry_of_a_dict(own: Own, stage: str, entries: str, key: str, expected:
 
 def test_dict_that_names_no_output(own: Own) -> None:
     target = own("def one(rewards): return {'a': rewards, 'b': rewards}", "advantage")
-    with pytest.raises(CallFailed, match=r"^the result is a dict of a, b, expected one entry named advantage$"):
+    with pytest.raises(
+        CallFailed, match=r"^the result is a dict of a, b, expected one entry named advantage: state its key"
+    ):
         _call(target)
 
 

@@ -77,9 +77,9 @@ def test_damaged_column_is_told(change: dict[str, Any], words: str) -> None:
 @pytest.mark.parametrize(
     ("top", "words"),
     [
-        ({"override": [1]}, "override is a list, expected names with plain values"),
-        ({"override": {"a": [1]}}, "override is a dict, expected names with plain values"),
-        ({"draw": 3}, "draw is 3, expected names with plain values"),
+        ({"override": [1]}, "override is a list, expected an object with numbers, strings, booleans or null"),
+        ({"override": {"a": [1]}}, "override is a dict, expected an object with numbers, strings, booleans or null"),
+        ({"draw": 3}, "draw is 3, expected an object with numbers, strings, booleans or null"),
         ({"seed": -1}, "seed is -1, expected a whole number from 0 to 9223372036854775807"),
         ({"seed": "1"}, "seed is '1', expected a whole number from 0 to 9223372036854775807"),
         ({"setting": 1}, "setting is 1, expected a string"),

@@ -18,7 +18,7 @@ CENTERED = partial(grpo.advantages, standardize=False, epsilon=0.0)
 def test_choices_that_exclude_each_other() -> None:
     with pytest.raises(
         InputError,
-        match=r"^kl_coefficient is 0\.1, expected 0 where kl is None$",
+        match=r"^kl_coefficient is 0\.1, expected 0 where kl is None: set kl to an estimator$",
     ):
         Choices(estimator=CENTERED, kl_coefficient=0.1)
     with pytest.raises(

@@ -111,7 +111,7 @@ def test_prompt_tokens_are_refused() -> None:
             2,
             0,
             0,
-        ): r"^prompt_tokens\[1\] is 0, expected 1 or more, the row's own tokens: count over the whole mini-batch, and",
+        ): r"^prompt_tokens\[1\] is 0, expected 1 or more, the trained tokens of the row: count over the whole mini-",
     }.items():
         with pytest.raises(InputError, match=told):
             aggregate(VALUES, mask=MASK, aggregation=Aggregation("prompt-mean", 2.0, torch.tensor(counts)))

@@ -27,7 +27,8 @@ _STANDARD = f"{Path(os.__file__).parent}/"
 #: Code that takes no more than parameters or a file name from a code object.
 _SIGNATURES = frozenset({inspect.__file__, dis.__file__, str(Path(__file__).with_name("stand_ins.py"))})
 
-#: What the adapters read while they describe boundaries shows in the descriptions.
+#: The folder of the adapters. Text that they read while they describe boundaries is not recorded, because it shows in
+#: the descriptions.
 _ADAPTERS = f"{Path(__file__).parent.resolve()}/"
 
 #: Functions of the adapters that take only statements around a running import, or names that a module defines.
@@ -98,7 +99,10 @@ _active: list[SourceReads] = []
 
 
 def _reads_outline(frame: FrameType | None) -> bool:
-    """Whether the importer, ``linecache`` or an outline opened the file; ``findsource`` is recorded by itself."""
+    """Whether the importer, ``linecache``, or a function of ``_OUTLINES`` opened the file.
+
+    Such reads are not recorded; reads through ``findsource`` are recorded there.
+    """
     while frame is not None and frame.f_code.co_filename.startswith((_STANDARD, "<frozen")):
         code = frame.f_code
         if code.co_filename == linecache.__file__ or (code.co_name == "get_code" and "importlib" in code.co_filename):

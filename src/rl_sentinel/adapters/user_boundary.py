@@ -46,7 +46,7 @@ class _Kind:
     output: Output
 
 
-#: Values of ``--stage``.
+#: Value of ``--stage`` -> the output of the stage.
 STAGES: Mapping[str, _Kind] = {
     "advantage": _Kind("advantage", "advantage", Output("B T", "reward", "advantage")),
     "policy-loss": _Kind("policy-loss", "loss", Output("", "", "loss")),
@@ -67,7 +67,7 @@ DEFINED = ("logprob", "entropy")
 #: Stages whose functions, without a parameter that tells trained tokens from others, are passed full rows.
 _WITHOUT_MASK = frozenset({"advantage", "policy-loss", "value-loss", "aggregate"})
 
-#: Note on such a loss.
+#: Note on a loss without such a parameter.
 _UNMASKED = "no parameter says which tokens are trained, so all tokens of all rows count as trained"
 
 

@@ -16,23 +16,24 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.codec import Codec
 
-#: The boundary with more bindings than the user states.
+#: A function that returns the boundary with further bindings, besides those that the user states.
 Describe = Callable[[Mapping[str, str]], Boundary | Unbound]
 
 
 def with_branches(
     target: Target, first: Boundary | Unbound, stated: Mapping[str, Any], describe: Describe
 ) -> list[Boundary | Unbound]:
-    """The boundary, and another boundary for each other layout of an argument whose number of axes the code reads.
+    """The boundary, and a further boundary for each layout that may take another branch of the code.
 
-    Each layout is a setting of the function. A layout with which the function fails is left out with a note. Nothing is
-    added where credit runs over time, because a single axis may then be a trajectory.
+    If the code reads the number of axes of an argument, the further layout has another number of axes. Each layout is a
+    setting of the function. A layout with which the function fails is left out with a note. Nothing is added where
+    credit runs over time, because a single axis may then be a trajectory.
 
     Args:
         target: where the function is looked up.
         first: the boundary with the layouts that were chosen.
-        stated: the bindings that the user states; their layouts are the only ones.
-        describe: the boundary with given bindings.
+        stated: the bindings that the user states; the arguments in them get no other layout.
+        describe: builds the boundary with further bindings.
     """
     if isinstance(first, Unbound):
         return [first]

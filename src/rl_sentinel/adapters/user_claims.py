@@ -94,8 +94,8 @@ def claims_of(stage: Stage, algorithm: str, claims: Mapping[str, str | bool | No
     Args:
         stage: the stage of the function.
         algorithm: name of its algorithm, or of the method that it is part of; may be empty.
-        claims: claim -> value; True and False mean yes and no, None removes an implied claim, or leaves its value open
-            if the claim has the value ``any``.
+        claims: claim -> value; True and False mean yes and no. None removes an implied claim; if ``any`` is a possible
+            value of the claim, None sets this value.
 
     Raises:
         SentinelError: as :func:`parse_claims`.

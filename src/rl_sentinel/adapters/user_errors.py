@@ -69,7 +69,7 @@ def _hint_on_text_ids(codecs: Mapping[str, Codec], error: Exception) -> str:
 
 
 def _is_accident(error: Exception) -> bool:
-    """Whether it is a shape error that no ``raise`` statement raised, such as numpy's broadcast error."""
+    """Whether an exception is a shape error that no ``raise`` statement raised, such as numpy's broadcast error."""
     if type(error) is not ValueError or not _SHAPES.search(str(error)):
         return False
     trace = error.__traceback__

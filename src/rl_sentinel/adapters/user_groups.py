@@ -23,7 +23,8 @@ from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import Unbindable
 from rl_sentinel.core.phrasing import shortened
 
-#: Names of the number of responses of a prompt -> whether they are as many rows apart as there are prompts.
+#: Name of the number of responses per prompt -> whether the responses of a prompt are strided: as many rows apart as
+#: there are prompts.
 GROUP_SIZES = {GROUP_SIZE: False, STRIDED_GROUP_SIZE: True}
 
 #: A larger integer in the code is not tried as the number of responses of a prompt.
@@ -80,7 +81,9 @@ def _computes(target: Target, boundary: Boundary, constants: Literals) -> bool:
 def stated_groups(
     stated: Mapping[str, Scalar], outside: Mapping[str, float], arguments: Arguments
 ) -> FixedGroups | None:
-    """Groups with the stated number of responses per prompt, or with the number in a function without labels.
+    """Groups with the number of responses per prompt that the user states, or that the function holds; else None.
+
+    A number that the function holds counts only if no argument identifies the prompt.
 
     Raises:
         Unbindable: if the stated number is not a possible number of responses.

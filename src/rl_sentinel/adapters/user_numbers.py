@@ -85,5 +85,6 @@ def _weights_of_unread_columns(function: Callable[..., Any]) -> list[str]:
 def _note(name: str, visible: float | None) -> str:
     """The note on a number that the check has changed, so that its effect is visible or the entropy weight is 0."""
     if visible is None:
-        return f"{name} is set to 0 in the check: the entropy of a model is not compared; check it apart, of logits"
+        why = "the entropy of a model is not compared; check the function that computes it from logits separately"
+        return f"{name} is set to 0 in the check: {why}"
     return f"{name} is set to {visible:g} in the check, so that its effect shows"

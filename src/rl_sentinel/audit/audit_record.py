@@ -30,7 +30,7 @@ _LINE = re.compile(r"\.py\W{1,3}line \d+|\bline \d+\W{1,4}(?:of|in) ")
 
 
 class _UnknownLineError(Exception):
-    """Raised if the text of an event names a line, and the number of this line in the new state is unknown."""
+    """Raised if the text of an event names a line, and the number of this line in the new tree is unknown."""
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class CodeUsed:
         self.complete = self.complete and bool(event.get("complete", True))
 
     def is_unchanged(self, changed: Mapping[str, FileChange]) -> bool:
-        """Whether the changes touch none of this code."""
+        """Whether the record is complete, and the changes touch none of its code."""
         if not self.complete or any(file in changed and not line for file, line in self.reads):
             return False
         places = [*self.functions, *self.reads]

@@ -293,7 +293,7 @@ def _annotated(finding: Finding, entry: Known | None, known: Sequence[Known], ve
 
 
 def _with_level(finding: Finding, entry: Known, version: str) -> Finding:
-    """The level of a known entry, if it is valid for this release, and a note on whether it is used."""
+    """The finding with the level of its known entry, if the entry sets the level of this release, and a note on it."""
     if entry.level in ("", finding.level):
         return finding
     if not entry.sets_level(version):

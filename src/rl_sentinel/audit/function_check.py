@@ -18,7 +18,7 @@ from rl_sentinel.core.errors import InputError, Unbindable
 
 
 def audit_function(function: Callable[..., Any], statement: Statement, **options: Any) -> Audit:  # noqa: ANN401
-    """Audit a function object of this process.
+    """Audit a function object of this process, and return the results.
 
     Args:
         function: any Python callable: a function, method, lambda, closure, partial or async function.

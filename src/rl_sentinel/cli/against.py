@@ -17,7 +17,7 @@ from rl_sentinel.report import changes as report
 
 
 def base_of(targets: Sequence[TargetSpec], text: str, options: Sequence[str]) -> TargetSpec:
-    """The target to compare with; there must be two targets of one framework, and no option for a single target.
+    """Parse ``--against``; require one TARGET of the same framework, and no option that ``--against`` excludes.
 
     Raises:
         SentinelError: names the wrong option in one line.

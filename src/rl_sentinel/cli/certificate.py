@@ -93,7 +93,7 @@ class Certifier:
         put(folder / FILE, json.dumps({**stored, "end": end}, indent=1) + "\n")
 
     def withdraw(self, folder: Path, _selection: Selection) -> None:
-        """Remove the folder's certificate, because it does not cover this recipe."""
+        """Remove the folder's certificate if it does not cover this recipe."""
         stored = _read_certificate(folder / FILE)
         if stored is not None and not _covers(stored, _identity(self.recipe)):
             (folder / FILE).unlink()

@@ -134,6 +134,6 @@ def _forms(boundary: str) -> tuple[str, str, str]:
 
 
 def _name(law: str, place: str, setting: str) -> str:
-    """Its parts are cut, since a file name has at most 255 bytes."""
+    """A file name; its parts are shortened, since a file name has at most 255 bytes."""
     parts = (law, place.encode()[-110:].decode(errors="ignore"), setting.encode()[:80].decode(errors="ignore"))
     return "-".join(parts).replace("/", "-")

@@ -115,7 +115,7 @@ def _show(folder: Path) -> None:
 def _replay(dump: Path, overrides: Sequence[str]) -> NoReturn:
     if overrides:
         raise SentinelError(
-            f"override {overrides[0]!r} is given with a dump, expected no override: {dump} has its own recipe"
+            f"override {overrides[0]!r} is given with a dump, expected no override: {dump} contains its recipe"
         )
     before, now = replay_failed_step(dump)
     print(f"then: {before}\nnow:  {now or 'finite'}")  # noqa: T201 - output of a command

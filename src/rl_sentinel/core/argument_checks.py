@@ -126,7 +126,7 @@ def takes(name: str, value: Callable[..., Any], columns: int, *named: str) -> No
 
 
 def by_name(name: str, value: Callable[..., Any]) -> None:
-    """Require a function with at least one parameter; all parameters can be passed by keyword.
+    """Require a function with at least one named parameter, and without positional-only parameters.
 
     Raises:
         InputError: with a message that names the parameter.

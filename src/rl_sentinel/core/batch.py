@@ -224,7 +224,7 @@ def take_rows(batch: Batch, index: Tensor) -> Batch:
 
 
 def take_positions(batch: Batch, index: Tensor) -> Batch:
-    """The response positions at ``index`` (int64 ``[n]``), in the order of ``index``; ``length`` is counted again."""
+    """The response positions at ``index`` (int64 ``[n]``), in the order of ``index``; ``length`` is computed again."""
     wide = {n: getattr(batch, n)[:, index] for n in COLUMNS if COLUMNS[n]["axes"].startswith("B T")}
     length = batch.valid[:, index].sum(dim=1)
     return replace(batch, **wide, length=length)

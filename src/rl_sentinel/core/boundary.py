@@ -101,7 +101,7 @@ class Boundary:
 
     ``path`` is the dotted path of the function (for a pipeline, several paths joined by ``" -> "``), ``steps`` the
     calls in order. ``reads`` are the columns that the codecs carry, except ``unused``, which the target receives and
-    ignores. ``requires`` are the conditions under which the target's own trainer could make the call; each returns the
+    ignores. ``requires`` are the conditions under which the target's trainer could make the call; each returns the
     reason why not, or "". ``domain`` changes a batch of the search so that it fulfils these conditions; a batch that
     already does is returned unchanged. ``writes`` are the columns that the boundary claims to change in place;
     ``alternatives`` the ``path``s of boundaries that compute the same algorithm. ``reach`` is the configuration with
@@ -148,7 +148,7 @@ class Boundary:
 
     @property
     def axes(self) -> frozenset[Axis]:
-        """The layout fields that the arguments follow."""
+        """The fields of the layout that affect the arguments or split the rows into parts."""
         fields: Mapping[Cut, Axis] = {"micro_batch": "micro_batches", "rank": "ranks"}
         cuts = frozenset(fields[cut] for step in self.steps for cut in step.each)
         return cuts.union(*(codec.axes for codec in self.codecs()))

@@ -17,8 +17,8 @@ Settings = Mapping[str, Scalar]
 class Case:
     """A batch and its layout, the settings of the call, and the numbers that the law draws.
 
-    ``setting`` is the name of one of the boundary's configurations, ``override`` replaces some of its values, and
-    ``seed`` seeds the random generators before the call.
+    ``setting`` is the name of one of the boundary's configurations, ``override`` replaces some values of that
+    configuration, and ``seed`` seeds the random generators before the call.
     """
 
     batch: Batch
@@ -49,7 +49,7 @@ def with_batch(case: Case, batch: Batch) -> Case:
 
 
 def with_draw(case: Case, **draw: Scalar) -> Case:
-    """A copy of the case with these numbers as the numbers that the law draws."""
+    """A copy of the case in which ``draw`` replaces the numbers that the law draws."""
     return replace(case, draw=dict(draw))
 
 

@@ -72,7 +72,10 @@ def claims_from_text(texts: Mapping[str, str], cite: str) -> Claims:
 
 
 def key_of(name: str) -> str:
-    """The key of a claim on the command line and in reports: ``row-order``, or ``knob:`` for claims per name."""
+    """The key of a claim on the command line and in reports, such as ``row-order`` for ``row_order``.
+
+    For claims per name, it is the prefix of the keys, such as ``knob:``.
+    """
     return PREFIXES.get(name) or name.replace("_", "-")
 
 

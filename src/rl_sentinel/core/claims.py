@@ -26,7 +26,7 @@ Aggregation = Literal[
 #: The citation of claims that a user states about a function.
 STATED = "stated by the user"
 
-#: The same if the user names the algorithm differently, for example by its whole method; that name follows.
+#: Start of the citation if the user calls the algorithm by another name, such as that of the method; the name follows.
 STATED_AS = f"{STATED} as "
 
 #: Start of the citation of claims that are implied by the stated algorithm.
@@ -80,7 +80,7 @@ def value_of(said: Said[T_co] | None) -> T_co | None:
 
 
 def _claim(says: str, *stages: str) -> Any:  # noqa: ANN401 - a field default of any claim type
-    """A field for a claim; ``says`` is its meaning, and a user may state the claim at one of these ``stages``."""
+    """A field for a claim. ``says`` is its meaning; a user may state the claim at the stages in ``stages``."""
     return field(default=None, metadata={"says": says, "stages": stages})
 
 
@@ -101,7 +101,7 @@ class Claims:
     output (``output_*``) or per setting (``knobs``, ``inert``, ``options``, ``refused``, ``accepted``).
 
     Raises:
-        ValueError: if the claim cannot have a value; the message suggests the nearest value.
+        ValueError: if a claim has a value that is not possible; the message suggests the nearest value.
     """
 
     algorithm: Said[str] | None = _claim(

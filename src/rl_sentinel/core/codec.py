@@ -16,8 +16,8 @@ from rl_sentinel.core.layout import Axis, Layout
 class Inputs:
     """The input from which a codec builds an argument.
 
-    ``batch`` has the rows of the current cut, ``whole`` has all rows of the mini-batch; ``part`` is the index of the
-    cut, and the number of cuts. ``leaves`` collects pairs (laid-out column, leaf tensor) for targets that compute the
+    ``batch`` has the rows of the current cut, ``whole`` has all rows of the mini-batch; ``part`` has the index of the
+    cut and the number of cuts. ``leaves`` collects pairs (laid-out column, leaf tensor) for targets that compute the
     gradient themselves.
     """
 
@@ -125,7 +125,10 @@ class Codec:
         return {}
 
     def references(self, value: Any) -> list[tuple["Codec", Any]]:  # noqa: ANN401 - a passed argument
-        """The objects in a passed argument that carry columns; a later replacement of such an object is not noticed."""
+        """The objects in a passed argument that carry columns, each with the codec that reads it.
+
+        If the target later puts another object in the place of such an object, the new object is not read.
+        """
         return [(self, value)] if self.columns else []
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:  # noqa: ARG002 - overridden where columns are carried

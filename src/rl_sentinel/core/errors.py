@@ -2,7 +2,7 @@
 
 
 class SentinelError(Exception):
-    """Bad input from the user: printed as one line; ``status`` is the exit status of the command."""
+    """An error that is printed as one line, such as bad input; ``status`` is the exit status of the command."""
 
     status = 2
 

@@ -48,7 +48,7 @@ def _column(name: str, stored: Mapping[str, Any]) -> Tensor:
 def case_as_json(case: Case, reads: Iterable[str]) -> dict[str, Any]:
     """Convert a case to JSON.
 
-    A column outside ``reads`` is left out if it has its default value, except columns of the structure of the batch.
+    A column outside ``reads`` is left out if it has its default value, unless it describes the shape of the batch.
     """
     required = set(reads) | set(_STRUCTURE)
     default = batch_of(case.batch.mask)

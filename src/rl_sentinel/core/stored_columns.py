@@ -41,7 +41,7 @@ def dtype_of(name: str, dtype: object) -> torch.dtype:
 
 
 def check_values(name: str, values: object) -> None:
-    """Validate the nesting depth of lists against the column's axes, and the type of values against its role.
+    """Validate how deep the lists are nested (one level per axis of the column), and the type of the values.
 
     Raises:
         ValueError: if the nesting is too shallow or too deep, or a value is of another type.
@@ -104,7 +104,7 @@ def _within(name: str, column: Tensor, low: int, high: int) -> None:
 
 
 def check_knobs(name: str, knobs: object) -> dict[str, Any]:
-    """Validate a mapping of names to plain values.
+    """Validate a mapping from names to plain values (numbers, strings, booleans or None), and return it as a dict.
 
     Raises:
         ValueError: if the value is anything else.
@@ -113,12 +113,12 @@ def check_knobs(name: str, knobs: object) -> dict[str, Any]:
         isinstance(k, str) and (v is None or isinstance(v, bool | int | float | str)) for k, v in knobs.items()
     )
     if not isinstance(knobs, dict) or not plain:
-        raise ValueError(f"{name} is {_short(knobs)}, expected names with plain values")
+        raise ValueError(f"{name} is {_short(knobs)}, expected an object with numbers, strings, booleans or null")
     return dict(knobs)
 
 
 def check_whole(name: str, value: object, most: int) -> int:
-    """Validate an integer from 0 to ``most``.
+    """Validate an integer from 0 to ``most``, and return it.
 
     Raises:
         ValueError: if the value is anything else.

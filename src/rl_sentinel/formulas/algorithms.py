@@ -285,7 +285,7 @@ ADVANTAGES: Mapping[str, Callable[[Batch, Settings], Rows]] = {
     "outcome": lambda batch, _settings: {"the outcome itself": batch.reward.tolist()},
 }
 
-#: The same for algorithms that read the reward in parts; only an adapter can pass the parts.
+#: Algorithm that reads the reward in parts -> its formula; only an adapter can pass the parts.
 IN_PARTS: Mapping[str, Callable[[Batch, Settings], Rows]] = {"gdpo": _gdpo}
 
 #: Algorithm with a single reading -> values per row or per token.

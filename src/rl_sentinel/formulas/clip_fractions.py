@@ -20,7 +20,7 @@ def clip_range(settings: Settings) -> tuple[float, float] | None:
 
 
 def clipped(batch: Batch, low: float, high: float) -> Named:
-    """``[B, T]``, by definition: 1 where the ratio is out of range, or only where the clip also stops the gradient."""
+    """Definition -> ``[B, T]``: 1 where the ratio is out of range, or only where the clip also stops the gradient."""
     ratio = (batch.logprob - batch.old_logprob).exp()
     above, below = ratio > 1 + high, ratio < 1 - low
     up, down = above & (batch.advantage > 0), below & (batch.advantage < 0)
@@ -36,7 +36,10 @@ def dual_clipped(batch: Batch, ceiling: float) -> Named:
 
 
 def rows_clipped(batch: Batch, settings: Settings) -> Named:
-    """``[B]``, by definition: 1 at clipped rows, judged by the geometric mean of the ratios and the mean advantage."""
+    """Definition -> ``[B]``: 1 at clipped rows.
+
+    A row is judged by the geometric mean of its ratios and by its mean advantage.
+    """
     counts = batch.mask.sum(1, keepdim=True).clamp(min=1)
     columns = ("logprob", "old_logprob", "advantage")
     means = {n: torch.where(batch.mask, getattr(batch, n), 0.0).sum(1, keepdim=True) / counts for n in columns}
@@ -45,7 +48,7 @@ def rows_clipped(batch: Batch, settings: Settings) -> Named:
 
 
 def values_clipped(batch: Batch, most: float) -> Named:
-    """``[B, T]``, by definition: 1 where the value is out of range, or only where the clipped error is also larger."""
+    """Definition -> ``[B, T]``: 1 where the value is out of range, or only where the clipped error is larger."""
     far = (batch.value - batch.old_value).abs() > most
     held = batch.old_value + (batch.value - batch.old_value).clamp(-most, most)
     binds = (held - batch.returns).abs() > (batch.value - batch.returns).abs()

@@ -56,7 +56,7 @@ _LEVELS: Mapping[str, Callable[[Batch], Tensor]] = {
 
 
 def _bounded(value: Callable[[float, Settings], float]) -> Callable[[Batch, Settings], Tensor]:
-    """Bound each weight separately; 0 at untrained tokens."""
+    """Make the formula that bounds each weight separately by ``value``; it gives 0 at untrained tokens."""
 
     def found(batch: Batch, settings: Settings) -> Tensor:
         weights = _LEVELS[str(settings["level"])](batch)

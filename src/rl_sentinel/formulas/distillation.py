@@ -44,7 +44,7 @@ def _mixed(student: Tensor, teacher: Tensor, settings: Settings) -> Tensor:
 def _jsd_of_support(batch: Batch, settings: Settings) -> Tensor:
     """The generalized divergence over a few tokens: the ``likeliest`` ones of the teacher, and the sampled token.
 
-    At ``mixture`` 0 only the tokens of the teacher count, at 1 only the sampled token, in between both. With ``tail``,
+    At ``mixture`` 0 only the tokens of the teacher count, at 1 only the sampled token, otherwise both. With ``tail``,
     all other tokens count as one token; without it, the probabilities of the few tokens are divided by their sum.
     """
     beta = float(settings.get("mixture") or 0)

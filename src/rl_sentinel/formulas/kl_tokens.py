@@ -37,7 +37,7 @@ def _weight(settings: Settings) -> float:
 
 
 def _less(kind: str) -> Callable[[Batch, Settings], Named]:
-    """Token rewards with the outcome added at the last token, minus the weighted KL at each trained token.
+    """Make the formula: token rewards, with the outcome at the last token, minus the weighted KL at each trained token.
 
     Ziegler et al., Fine-Tuning Language Models from Human Preferences (arXiv 1909.08593), equation 2.
     """
@@ -60,7 +60,10 @@ def _less(kind: str) -> Callable[[Batch, Settings], Named]:
 
 
 def _outcomes_less(kind: str) -> Callable[[Batch, Settings], Named]:
-    """At every token: the outcome minus the weighted KL of the row, a sum or a mean over its trained tokens."""
+    """Make the formula: at every token, the outcome minus the weighted KL of the row.
+
+    The KL of a row is the sum or the mean over its trained tokens.
+    """
 
     def rewards(batch: Batch, settings: Settings) -> Named:
         found: Named = {}

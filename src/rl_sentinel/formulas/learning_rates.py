@@ -16,7 +16,7 @@ def _cosine(progress: float, floor: float) -> float:
 
 
 def _after_warm_up(update: int, settings: Settings, rate: Callable[[float, float], float]) -> float:
-    """The rate of an update: a linear warm-up from 0 to 1, then ``rate(updates since then, all updates after it)``."""
+    """The rate of an update: a linear warm-up from 0 to 1, then ``rate(updates since then, all later updates)``."""
     warm, total = number_of(settings, "warm_up"), number_of(settings, "updates")
     return update / warm if update < warm else rate(update - warm, total - warm)
 
@@ -30,7 +30,7 @@ def _stable(since: float, left: float, settings: Settings) -> float:
 
 
 def _rates(rate: Callable[[float, float, Settings], float]) -> Callable[[Batch, Settings], Tensor]:
-    """``[B]``: the rate of each update; row ``k`` of the batch is update ``k``."""
+    """Make the formula: ``[B]``, the rate of each update; row ``k`` of the batch is update ``k``."""
 
     def of_updates(batch: Batch, settings: Settings) -> Tensor:
         rates = [_after_warm_up(k, settings, lambda s, n: rate(s, n, settings)) for k in range(batch.rows)]

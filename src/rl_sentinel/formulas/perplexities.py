@@ -18,7 +18,7 @@ OF_ONE: Mapping[str, Callable[[Tensor], Tensor]] = {
     "log_perplexity": lambda mean: -mean,
 }
 
-#: The same for two policies: a function of the mean log-ratio of the first policy to the second.
+#: First word of a quantity of two policies -> its formula, a function of the mean log-ratio of the first to the second.
 OF_TWO: Mapping[str, Callable[[Tensor], Tensor]] = {
     "log_perplexity_gap": lambda mean: -mean,
     "perplexity_ratio": lambda mean: (-mean).exp(),

@@ -16,7 +16,10 @@ def _ranked(gap: Tensor) -> Tensor:
 
 
 def _pair_mean(name: str) -> Callable[[Batch, Settings], Tensor]:
-    """The mean over pairs of the named number; an implicit reward is beta times the log-ratio to the reference."""
+    """Make the formula: the mean over pairs of the named number.
+
+    An implicit reward is beta times the log-ratio to the reference.
+    """
 
     def mean(batch: Batch, settings: Settings) -> Tensor:
         if not are_pairs(batch):

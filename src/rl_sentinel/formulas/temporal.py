@@ -30,7 +30,7 @@ EVERY_STEP = ", every token of a response a step"
 #: End of a reading's name: an untrained token is a time step without value and reward.
 WORTHLESS = ", an untrained token without value" + EVERY_STEP
 
-#: End of a reading's name: an untrained token only passes credit on, and has no temporal difference of its own.
+#: End of a reading's name: an untrained token passes credit on, and has no temporal difference.
 SILENT = ", an untrained token without a difference" + EVERY_STEP
 
 #: End of a reading's name: an untrained token has no value, no reward and no temporal difference.
@@ -38,7 +38,7 @@ SILENT_AND_WORTHLESS = ", an untrained token without value or difference" + EVER
 
 
 def _factor(settings: Settings, names: tuple[str, ...]) -> float:
-    """The first of these settings, or 1."""
+    """The first of these settings that is stated, 0 if it is None; 1 if none is stated."""
     return next((float(settings[n] or 0) for n in names if n in settings), 1.0)
 
 

@@ -42,7 +42,7 @@ def _accuracy_of_preferred(batch: Batch, _settings: Settings) -> Tensor:
 
 
 def _mean_logit(side: int) -> Callable[[Batch, Settings], Tensor]:
-    """The mean logit over the vocabulary and the trained tokens of preferred (0) or rejected (1) responses."""
+    """Make the formula: the mean logit at trained tokens of preferred (``side`` 0) or rejected (1) responses."""
 
     def mean(batch: Batch, _settings: Settings) -> Tensor:
         if not are_pairs(batch):

@@ -98,7 +98,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
 
 
 def _unclipped(ask: Ask, case: Case, ratio: str, row: int) -> Iterator[Expectation]:
-    """Expect that no token is counted as clipped."""
+    """Expect that every clip fraction is 0."""
     names = [n for n, o in ask.boundary.outputs.items() if kind(o.quantity) == "clip_fraction"]
     values = ask(case).values if names else {}
     for name in names:

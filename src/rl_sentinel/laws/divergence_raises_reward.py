@@ -46,7 +46,7 @@ from rl_sentinel.search.transforms import on_policy
 #: How far the log-prob of the reference falls, in nats; one per variant.
 AMOUNTS = (0.5, 5.0)
 
-#: Log-probs of the policy that may be held against the reference.
+#: Log-probs of the policy that may be compared with the reference.
 _POLICIES = frozenset({"logprob", "old_logprob", "rollout_logprob"})
 
 
@@ -96,7 +96,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     for name in _rewards(boundary):
         where = _charged(batch, row, near[name] != far[name])
         where = where & (near[name] != far[name]) & near[name].isfinite() & far[name].isfinite()
-        if boundary.stage == "advantage" and where.dim() == 2:  # of an untrained token, nobody reads it
+        if boundary.stage == "advantage" and where.dim() == 2:  # no loss reads the advantage of an untrained token
             where = where & batch.mask
         reason = (
             f"in the other call the reference's log-prob of token {token} of row {row} is lower by {amount:g} nats, "

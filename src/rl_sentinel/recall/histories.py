@@ -35,7 +35,7 @@ class Histories:
             raise SentinelError(f"--git is {str(self.folder)!r}, expected a folder with a git repository per framework")
 
     def of(self, commit: str) -> Path | None:
-        """The repository that has a commit."""
+        """The repository that has a commit; None if no repository has it."""
         if commit not in self._repository_of:
             self._repository_of[commit] = next((r for r in self._repositories() if _has(r, commit)), None)
         return self._repository_of[commit]

@@ -124,7 +124,7 @@ def _sides(bug: Bug, histories: Histories | None) -> _Sides:
         SentinelError: if no adapter, history or release has them.
     """
     if bug.framework not in frameworks():
-        raise SentinelError(f"{bug.framework} has no adapter")
+        raise SentinelError(f"framework is {bug.framework!r}, expected one of {', '.join(frameworks())}")
     repository = histories.of(bug.parent_commit) if histories is not None and bug.parent_commit else None
     if repository is not None:
         commits = (bug.parent_commit, bug.fix_commit)
@@ -135,7 +135,8 @@ def _sides(bug: Bug, histories: Histories | None) -> _Sides:
         raise SentinelError(
             "the bug has no releases.last and releases.fixed_in: add both to the bug's row, or pass --git"
         )
-    raise SentinelError(f"no history in {histories.folder} has commit {str(bug.parent_commit)[:9]}")
+    commit = str(bug.parent_commit)[:9]
+    raise SentinelError(f"no history in {histories.folder} has commit {commit}: fetch the commit")
 
 
 def _release(name: str) -> str:

@@ -28,14 +28,15 @@ STEPS: Mapping[str, str] = {
 #: Setting as a worker of the framework knows it -> its prefix in the whole configuration.
 _BEFORE: Mapping[str, str] = {"actor.policy_loss.loss_mode=": "actor_rollout_ref."}
 
-#: Framework -> settings under which it treats one of its estimators, recognized by name, unlike all others.
+#: Framework -> settings under which the framework recognizes one estimator by its name, and treats only this one in a
+#: special way.
 SPECIAL_SETTINGS: Mapping[str, frozenset[str]] = {"verl": frozenset({"trainer.use_v1=True"})}
 
 
 def remedy(framework: str, reach: str) -> str:
     """How to replace an estimator or a loss of a framework in a run; empty if there is no remedy.
 
-    No remedy is named under a setting that treats the framework's own name in a special way.
+    It is also empty under a setting in ``SPECIAL_SETTINGS``: a remedy, which has another name, would behave differently.
 
     Args:
         framework: the name of the framework, as in a target.

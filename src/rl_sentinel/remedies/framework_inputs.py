@@ -57,7 +57,7 @@ def responses(token_rewards: Tensor, *, mask: Tensor, index: object, by_deviatio
 
 
 def per_token(row: Tensor, *, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Advantages and returns ``[B, T]``, which are equal for an outcome."""
+    """Advantages and returns ``[B, T]`` from one number per row; they are equal, because the reward is an outcome."""
     advantages = spread(row, mask=mask)
     return advantages, advantages
 

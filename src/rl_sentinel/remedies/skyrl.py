@@ -1,4 +1,4 @@
-"""Outcome estimators and policy losses of :mod:`rl_sentinel.signal` in SkyRL's own registries.
+"""Outcome estimators and policy losses of :mod:`rl_sentinel.signal`, in the registries of SkyRL.
 
 Import this module where the trainer starts, and name the estimator or the loss::
 
@@ -8,7 +8,7 @@ Import this module where the trainer starts, and name the estimator or the loss:
 
 A response without a trained token then changes no advantage, and a group of equal rewards gets exactly 0. A loss
 ignores values off the mask. SkyRL divides advantages by the denominator of its ``loss_reduction`` beforehand, so the
-losses here are sums. SkyRL's own off-policy correction is applied. Fully asynchronous training rejects losses of
+losses here are sums. SkyRL's off-policy correction is applied. Fully asynchronous training rejects losses of
 recomputed log-probs by a list of names, to which this module adds its losses.
 """
 
@@ -29,7 +29,7 @@ from rl_sentinel.signal.advantage import grpo, maxrl, rloo
 from rl_sentinel.signal.loss import cispo, dual_clip, gspo, importance_sampling, ppo, sapo
 from rl_sentinel.signal.reduce import Aggregation
 
-#: Added to a deviation, in reward units; SkyRL's own number.
+#: Added to a deviation, in reward units; SkyRL adds the same number.
 EPSILON = 1e-6
 
 #: A sum, because SkyRL has already divided the advantages by the denominator.

@@ -1,4 +1,4 @@
-"""Outcome estimators and policy losses of :mod:`rl_sentinel.signal` in verl's own registries.
+"""Outcome estimators and policy losses of :mod:`rl_sentinel.signal`, in the registries of verl.
 
 verl computes advantages in one process of Ray and losses in others, and each must know the names. From 0.6 on, every
 process that imports verl also imports the modules that an environment variable names::
@@ -8,14 +8,14 @@ process that imports verl also imports the modules that an environment variable 
     actor_rollout_ref.actor.policy_loss.loss_mode=sentinel_vanilla
 
 For a cluster that runs already, set it in ``ray_kwargs.ray_init.runtime_env.env_vars``. Before 0.6, import this
-module in your own task runner, and by ``actor_rollout_ref.model.external_lib`` in the workers.
+module in your task runner, and by ``actor_rollout_ref.model.external_lib`` in the workers.
 
 A response without a trained token (rejected, truncated, padding) then changes no advantage. The only response of a
 prompt gets an advantage of 0; some of verl's estimators give it its raw reward. A loss reads nothing off the mask, and
 refuses NaN and infinity on it.
 
 If an agent loop returns several outputs per session, the trainer of verl 0.9 (``trainer.use_v1``) compares only the
-last outputs, and only under its own name ``grpo``; under any other name, each output counts. Use ``grpo`` there.
+last outputs, and only under the name ``grpo``; under any other name, each output counts. Use ``grpo`` there.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ from rl_sentinel.remedies.framework_inputs import Responses, Update, aggregation
 from rl_sentinel.signal.advantage import gpg, grpo, opo, passk, reinforce_plus_plus_baseline, rloo
 from rl_sentinel.signal.loss import cispo, dro, dual_clip, gspo, sapo
 
-#: Added to a deviation, in reward units; verl's own number.
+#: Added to a deviation, in reward units; verl adds the same number.
 EPSILON = 1e-6
 
 #: Name after ``sentinel_`` -> the estimator.

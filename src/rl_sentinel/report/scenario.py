@@ -60,7 +60,7 @@ def _columns(evidence: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _excluded(columns: Mapping[str, Any]) -> list[int]:
-    """Why each row is excluded from training; a row with a trained token is not excluded."""
+    """The number of the reason why each row is excluded from training; 0 for a row with a trained token."""
     return [0 if any(row) else n for row, n in zip(columns["mask"], columns.get("excluded", []), strict=False)]
 
 

@@ -75,7 +75,7 @@ def counted(boundary: Boundary, name: str, batch: Batch) -> Tensor:
 
     These are the trained tokens of live rows or, for token rewards, whole responses.
 
-    The rewards of a user's function count at trained tokens, because a reward per row has no other tokens.
+    For a user's function, token rewards count at trained tokens only, because a reward per row has no other tokens.
     If the mask rearranges the values of an output, or the output is claimed to be 0 elsewhere, all positions count.
     """
     algorithm = claimed(boundary, name)

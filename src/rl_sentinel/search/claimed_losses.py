@@ -37,7 +37,7 @@ def _with_one_reading(loss: Callable[[Batch, Settings], Tensor | None]) -> Formu
 #: End of the name of a KL that is multiplied by the ratio of the policy to the old one.
 WEIGHTED = "weighted by the ratio"
 
-#: In the name of a reading, before the aggregation of the terms beside the policy's loss.
+#: Part of the name of a reading; the aggregation of the KL and entropy terms follows it.
 _OTHER_TERMS = "other terms"
 
 #: Usual means, of which a loss may take one for its policy term and the other for its KL.
@@ -73,7 +73,7 @@ def modes_of(boundary: Boundary) -> tuple[str, ...]:
 
 
 def losses_of_tokens(boundary: Boundary, name: str, algorithm: str) -> Formula | None:
-    """The formula of the losses per token, or of one term of the loss; None without a formula.
+    """The formula of the loss per token, or of one term of this loss; None if there is no formula.
 
     Args:
         boundary: the boundary.
@@ -110,7 +110,7 @@ def _policy_losses(boundary: Boundary, algorithm: str) -> Formula:
 
 
 def _of_one_policy(losses: Formula) -> Formula:
-    """The losses at a ratio of 1, and the loss that multiplies by the log-prob and has the same gradient."""
+    """A formula with the losses at a ratio of 1, and the loss of REINFORCE, which has the same gradient."""
     return lambda batch, settings: {
         **{_joined(n, "by a ratio of 1"): x for n, x in losses(batch, settings).items()},
         "by the log-prob": LOSSES["reinforce"](batch, settings),

@@ -135,12 +135,15 @@ def advantages(boundary: Boundary) -> tuple[str, ...]:
 
 
 def over_all(boundary: Boundary) -> tuple[str, ...]:
-    """The outputs that are declared over all rows and tokens, trained or not."""
+    """The outputs that average or sum over all rows and tokens, trained or not, as the adapter declares."""
     return tuple(name for name, output in boundary.outputs.items() if output.over == "all")
 
 
 def beyond_tokens(boundary: Boundary) -> tuple[str, ...]:
-    """The outputs that may depend on untrained tokens: declared over all tokens, or metrics without a population."""
+    """The outputs that may depend on untrained tokens.
+
+    These are outputs declared over all tokens, and metrics that do not declare over which tokens they are computed.
+    """
     metrics = boundary.stage == "metric"
     return tuple(n for n, o in boundary.outputs.items() if o.over == "all" or (metrics and not o.over))
 

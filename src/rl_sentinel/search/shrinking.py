@@ -13,7 +13,7 @@ MOST_TRIES = 1500
 
 
 def _smaller(batch: Batch) -> Iterator[Batch]:
-    """Remove one row, or one position if no response becomes empty."""
+    """Yield batches without one row, or without one position if no response becomes empty."""
     for row in range(batch.rows if batch.rows > 1 else 0):
         yield take_rows(batch, torch.tensor([i for i in range(batch.rows) if i != row], device=batch.device))
     for position in range(batch.width if batch.width > 1 else 0):
@@ -24,7 +24,10 @@ def _smaller(batch: Batch) -> Iterator[Batch]:
 
 
 def _all_trained(batch: Batch) -> Iterator[Batch]:
-    """Train all response tokens: first of all rows, then of one row; needless exclusions are removed so."""
+    """Yield batches in which all response tokens are trained: first in all rows, then in one row.
+
+    This removes exclusions that are not needed.
+    """
     untrained = (batch.valid & ~batch.mask).any(dim=1)
     if untrained.any():
         rows = torch.nonzero(untrained).squeeze(1)
@@ -50,7 +53,7 @@ def _simpler(batch: Batch, reads: frozenset[str]) -> Iterator[Batch]:
 
 
 def _simpler_cells(batch: Batch, reads: frozenset[str]) -> Iterator[Batch]:
-    """Set one cell of a signal column to 0, or to 1 (to -1 if 1 is out of range)."""
+    """Yield batches with one cell of a signal column set to 0, or to 1 (to -1 if 1 is out of range)."""
     for name in sorted(reads):
         if COLUMNS[name]["role"] != "signal":
             continue
@@ -64,7 +67,7 @@ def _simpler_cells(batch: Batch, reads: frozenset[str]) -> Iterator[Batch]:
 
 
 def _canonical(batch: Batch) -> Iterator[Batch]:
-    """Sort rows (live ones first, then by group), or number groups and trajectories from 0."""
+    """Yield batches with sorted rows (live rows first, then by group), or with groups or trajectories renumbered."""
     order = torch.argsort((~batch.live).long() * 10_000 + batch.group, stable=True)
     if not torch.equal(order, torch.arange(batch.rows, device=batch.device)):
         yield take_rows(batch, order)

@@ -66,7 +66,9 @@ class Choices:
         if self.normalization is not None:
             require_instance("normalization", self.normalization, Normalization, "center and scale")
         if self.kl_coefficient and self.kl is None:
-            raise InputError(f"kl_coefficient is {self.kl_coefficient}, expected 0 where kl is None")
+            raise InputError(
+                f"kl_coefficient is {self.kl_coefficient}, expected 0 where kl is None: set kl to an estimator"
+            )
         if self.bounds and self.weight is None:
             raise InputError("bounds are given and weight is None, expected a weight function: bounds clip the weight")
 

@@ -75,7 +75,7 @@ def absolute(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, 
 def k1_plus(logprob: Float[Tensor, "*S"], ref_logprob: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor, "*S"]:
     """The value of :func:`k1` with the gradient of :func:`k2`, whose expectation is the gradient of the KL.
 
-    The gradient of k1 itself is the score, whose expectation over the policy's own samples is 0.
+    The gradient of k1 itself is the score, whose expectation over samples of the policy is 0.
 
     Example:
         >>> import torch

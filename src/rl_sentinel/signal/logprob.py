@@ -24,7 +24,7 @@ def logprobs(
         logits: one row of logits per position, of any floating dtype; the gradient is taken to these.
         token: the token whose log-prob is asked, at the position of the logits that predict it.
         mask: True where the log-prob is wanted; logits elsewhere are not read.
-        temperature: the divisor of the logits, above 0; the one at which the token was sampled.
+        temperature: the divisor of the logits, above 0, as it was when the token was sampled.
 
     Returns:
         Log-probs in nats, in float32 or wider; exactly 0, with gradient 0, where ``mask`` is False.
@@ -58,7 +58,7 @@ def logprobs_and_entropy(
         logits: one row of logits per position, of any floating dtype; the gradient is taken to these.
         token: the token whose log-prob is asked, at the position of the logits that predict it.
         mask: True where both are wanted; logits elsewhere are not read.
-        temperature: the divisor of the logits, above 0; the one at which the token was sampled.
+        temperature: the divisor of the logits, above 0, as it was when the token was sampled.
 
     Returns:
         Log-probs and entropies, each in nats, in float32 or wider; exactly 0, with gradient 0, where
@@ -99,7 +99,7 @@ def logprobs_from_hidden(
         weight: the weight of the output projection, without a bias; the gradient is taken to it too.
         token: the token whose log-prob is asked, at the position of the hidden state that predicts it.
         mask: True where the log-prob is wanted; hidden states elsewhere are not read.
-        temperature: the divisor of the logits, above 0; the one at which the token was sampled.
+        temperature: the divisor of the logits, above 0, as it was when the token was sampled.
 
     Returns:
         Log-probs in nats, in float32 or wider; exactly 0, with gradient 0, where ``mask`` is False.

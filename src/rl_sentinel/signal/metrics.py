@@ -31,7 +31,10 @@ class Statistics(NamedTuple):
 
 
 class Clipped(NamedTuple):
-    """Shares from 0 to 1: of trained tokens by their own ratio, of live responses by the geometric mean of theirs."""
+    """Clipped shares from 0 to 1: ``tokens`` of the trained tokens, ``sequences`` of the live responses.
+
+    A token is judged by its ratio, a response by the geometric mean of its ratios.
+    """
 
     tokens: Float[Tensor, ""]
     sequences: Float[Tensor, ""]
@@ -117,7 +120,7 @@ def clip_fraction(  # noqa: PLR0913 - three columns, their mask and the two clip
     Args:
         logprob: log-probs of the current policy, in nats.
         old_logprob: log-probs of the policy before the update, in nats.
-        advantage: advantage per token, in reward units or deviations; a response's is the mean of its tokens'.
+        advantage: advantage per token, in reward units or deviations; for a response, their mean counts.
         mask: True on trained tokens; other values are ignored.
         clip_low: the ratio is clipped from below at 1 - ``clip_low``.
         clip_high: the ratio is clipped from above at 1 + ``clip_high``.

@@ -102,7 +102,7 @@ def prompt_mean(tokens: Int[Tensor, " B"], *, group: Int[Tensor, " B"]) -> Aggre
 
     .. math:: \frac{1}{P} \sum_{p} \frac{1}{n_p} \sum_{b \in p} \sum_{t} x_{b,t}
 
-    Over several ranks, gather ``tokens`` and ``group`` of all rows; each rank then uses ``of_rows`` for its own rows.
+    Over several ranks, gather ``tokens`` and ``group`` of all rows; each rank then uses ``of_rows`` for its rows.
 
     Args:
         tokens: number of trained tokens per row, as from ``reduce.row_counts``.

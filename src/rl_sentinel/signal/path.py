@@ -34,7 +34,7 @@ def loss_ready(rollout: Rollout, *, by: Choices) -> Ready:
     1. Rejection: rejected tokens are removed from the mask, before any statistic.
     2. Importance weights of the remaining tokens, against the policy that sampled them.
     3. The raw KL; the penalty is a separate tensor, and later stages do not change the KL.
-    4. Rewards of trajectories: shifted, scaled, clipped; 0 where not scored; then normalized over the scored ones.
+    4. Rewards of trajectories: shifted, scaled, clipped; 0 where not scored; then normalized over scored ones.
     5. Advantages: an outcome estimator computes one per trajectory, for the tokens of all its steps; a temporal
        estimator computes one per token, and every trajectory must be one row.
 

@@ -200,7 +200,7 @@ class Aggregation:
             tokens < counts,
             lambda at: (
                 f"prompt_tokens{at} is {int(tokens[at[0]])}, expected {int(counts[at[0]])} or more, "
-                "the row's own tokens: count over the whole mini-batch, and use of_rows for a part of it"
+                "the trained tokens of the row: count over the whole mini-batch, and use of_rows for a part of it"
             ),
         )
         return tokens.clamp(min=1)

@@ -226,7 +226,7 @@ def require_range(name: str, number: Any, span: Range) -> None:  # noqa: ANN401 
     """Require a number in a range; NaN is in no range.
 
     Raises:
-        InputError: with the range.
+        InputError: if the number is not in the range; the message states the range.
 
     Example:
         >>> from rl_sentinel.signal.requirements import FRACTION, require_range
@@ -252,7 +252,7 @@ def require_order(**bounds: float) -> None:
     """Require two bounds in ascending order, neither of them NaN.
 
     Args:
-        bounds: the lower one, then the upper one, by parameter name.
+        bounds: the lower bound, then the upper bound, by parameter name.
 
     Raises:
         InputError: if a bound is NaN, or the lower bound is above the upper bound.

@@ -35,7 +35,7 @@ class Rollout:
         ref_logprob: log-probs of the reference, in nats.
         value: the critic's value of each token, in reward units.
         reward_baseline: the outcome of a greedy response to the same prompt, in reward units.
-        reward_parts: outcomes that the estimator combines itself, each in its own unit.
+        reward_parts: outcomes that the estimator combines, each in its reward unit.
         pi_squared: the sum of squared probabilities over the vocabulary, under the policy before the update.
         version: number of updates of the weights that sampled each token, for ``signal.staleness``.
         turn: number of each token's turn, if one row has several turns of a conversation.

@@ -13,7 +13,7 @@ from rl_sentinel.signal.validation import validate
 
 @validate(discount=FRACTION)
 def discounted_suffix_sums(values: Float[Tensor, "B T"], *, discount: float) -> Float[Tensor, "B T"]:
-    r"""At each position, the sum of its value and all later ones, discounted once per position.
+    r"""At each position, the sum of its value and all later values, discounted once per position.
 
     .. math:: y_t = x_t + \gamma y_{t+1}
 

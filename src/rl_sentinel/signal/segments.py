@@ -17,7 +17,7 @@ _AXES = 2
 class Segments:
     """A mask of packed tokens ``[N]``, and the number of tokens of each row ``[B]``, which may be 0.
 
-    Pass it as the mask instead of a padded ``[B, T]`` one: columns per token are then ``[N]``, and columns
+    Pass it as the mask instead of a padded mask ``[B, T]``: columns per token are then ``[N]``, and columns
     per row stay ``[B]``. ``row`` ``[N]`` is the row of each token.
 
     Example:

@@ -62,15 +62,15 @@ def over_trajectories(  # noqa: PLR0913 - an estimator's columns, and the trajec
         estimator: called with ``reward``, ``group=`` and ``live=`` of one row per trajectory, as
             ``signal.advantage.grpo.advantages`` with its numbers filled in; temporal estimators read
             tokens and cannot be passed here.
-        reward: outcome per step, in reward units; that of the last step is the trajectory's.
+        reward: outcome per step, in reward units; the outcome of the last step counts for the trajectory.
         group: prompt id per step; equal for the steps of a trajectory.
         live: True where the step has at least one trained token.
         trajectory: trajectory id per step; any integers, rows in any order.
         last: True on the last step of each trajectory.
 
     Returns:
-        Advantage per step, in the unit of the estimator; ``align.spread`` puts it on the step's own
-        tokens. Exactly 0 where ``live`` is False. A trajectory counts as live if any of its steps is live.
+        Advantage per step, in the unit of the estimator; ``align.spread`` repeats it at the step's
+            tokens. Exactly 0 where ``live`` is False. A trajectory counts as live if any of its steps is live.
 
     Raises:
         InputError: if a dtype or shape is wrong, or a trajectory has not exactly one last step, or several prompts.

@@ -87,7 +87,9 @@ def validate(
 
 
 def named(function: Callable[P, R]) -> Callable[P, R]:
-    """Check only the names of arguments, for a function that passes them to one that checks their values.
+    """Check only the names of the arguments of a function.
+
+    It suits a function that passes its arguments to another function, which checks the values.
 
     Example:
         >>> import torch
@@ -179,7 +181,7 @@ def _kind(dtypes: object) -> str:
 
 
 def _plain(name: str, hint: Any, span: Range | None) -> Plain | None:  # noqa: ANN401 - an annotation
-    """The check of a parameter that is not a tensor; None for one that the function checks itself."""
+    """The check of a parameter that is not a tensor; None for a parameter that the function checks."""
     plain: Plain | None = None
     if span is not None:
         plain = Plain(partial(require_range, name, span=span), *_in_range(span))

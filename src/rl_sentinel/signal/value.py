@@ -30,7 +30,7 @@ def value_loss(  # noqa: PLR0913 - three columns, their mask, the clip and the a
     value_clip: float,
     aggregation: Aggregation,
 ) -> Float[Tensor, ""]:
-    r"""Half the larger squared error of the value and of the value clipped around the old one, aggregated.
+    r"""Half the larger squared error of the value and of the value clipped around ``old_value``, aggregated.
 
     .. math:: L_t = \frac12 \max\left((V_t - R_t)^2, (\operatorname{clip}(V_t, V^{old}_t - \epsilon,
         V^{old}_t + \epsilon) - R_t)^2\right)

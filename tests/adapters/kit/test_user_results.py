@@ -78,7 +78,9 @@ def test_a_decision_keeps_what_is_not_trained() -> None:
 
 def test_results_that_cannot_be_read() -> None:
     """The entries, or the type, are in the message."""
-    with pytest.raises(CallFailed, match=r"^the result is a dict of a, b, expected one entry named loss$"):
+    with pytest.raises(
+        CallFailed, match=r"^the result is a dict of a, b, expected one entry named loss: state its key"
+    ):
         NamedOutput("loss").read({"a": ROWS, "b": ROWS}, SIZES)
     with pytest.raises(
         CallFailed,

@@ -39,7 +39,7 @@ def test_draw_that_its_law_does_not_make_is_told(tmp_path: Path) -> None:
     )
 
 
-NAMES = "expected a finding of an audit"
+NAMES = "expected a finding of an audit: audit again"
 
 
 def test_evidence_of_both_schemas_is_read(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_evidence_of_both_schemas_is_read(tmp_path: Path) -> None:
         ({"findings": []}, " has no finding, expected a report with findings to replay"),
         ([], " has no finding, expected a report with findings to replay"),
         (3, f"[top] is not an object, {NAMES}"),
-        ({}, f"[kind]: Field required, {NAMES}: audit again"),
+        ({}, f"[kind]: Field required, {NAMES}"),
         (
             evidence(kind="x"),
             " is 'x', expected 'rl_sentinel_training_signal_validation': name a file that audit --json wrote",

@@ -264,7 +264,8 @@ def test_failure_of_another_process_is_one_line(monkeypatch: pytest.MonkeyPatch)
     two = Ranks(1, 2)
     for collective in (two.barrier, lambda: two.all_reduce(torch.zeros(1)), lambda: two.gather([1])):
         with pytest.raises(
-            SentinelError, match=r"^another process has failed \(.*Connection closed.*\): see its own message"
+            SentinelError,
+            match=r"^another process has failed \(.*Connection closed.*\): see the message of that process",
         ) as error:
             collective()
         assert "\n" not in str(error.value)

@@ -110,13 +110,13 @@ def test_full_disk_is_one_line(tmp_path: Path) -> None:
         ("{", "line 2 cannot be read"),
         (
             "5",
-            "line 2 is '5', expected an object with its step: no run wrote this line, name the folder of a run$",
+            "line 2 is '5', expected an object with its step: no run wrote this, name the folder of a run$",
         ),
         ("[1]", r"line 2 is '\[1\]', expected an object with its step"),
         ("{}", "line 2 is '{}', expected an object with its step"),
         (
             '{"step": 2, "reward": null}',
-            "line 2: 'reward' is None, expected a number: no run wrote this line, name the folder of a run$",
+            "line 2: 'reward' is None, expected a number: no run wrote this, name the folder of a run$",
         ),
         ('{"step": 2, "reward": "x"}', "line 2: 'reward' is 'x', expected a number"),
         (json.dumps({"step": 2, "reward": "x" * 1000}), r"line 2: 'reward' is 'x{59}\.\.\., expected a number: no run"),
@@ -132,7 +132,8 @@ def test_invalid_lines_are_rejected(tmp_path: Path, line: str, words: str) -> No
 def test_other_encoding_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_bytes(b"\xff")
     with pytest.raises(
-        SentinelError, match=r"metrics.jsonl is not UTF-8 \('utf-8'.*\), expected a JSON object per line$"
+        SentinelError,
+        match=r"metrics.jsonl is not UTF-8 \('utf-8'.*\), expected a JSON object per line: no run wrote this",
     ):
         read_metrics(tmp_path / "metrics.jsonl")
 

@@ -40,5 +40,5 @@ def batch_step(
 
 
 def by_name(outputs: Mapping[str, Output]) -> dict[str, Output]:
-    """The outputs, each read by its name from the dict that ``compute`` returns."""
+    """The outputs of a :func:`batch_step`, each read by its name from the returned dict."""
     return {n: replace(output, at=Use("result")[n], form=AsReturned()) for n, output in outputs.items()}

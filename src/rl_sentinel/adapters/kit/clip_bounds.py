@@ -15,7 +15,7 @@ _BESIDE, _MOVES = 1e-3, 1e-7
 
 
 def clip_bounds(target: Target, boundary: Boundary, candidates: Iterable[float]) -> dict[str, float] | None:
-    """The distances of the clip bounds from a ratio of 1; None if they are not unique.
+    """The distances ``clip_low`` and ``clip_high`` of the clip bounds from a ratio of 1; None if they are not unique.
 
     At these bounds, the gradient of the loss starts or stops. They are found even if the loss is wrong: a loss that
     takes the larger of its two products stops at the same ratios, for advantages of the other sign.

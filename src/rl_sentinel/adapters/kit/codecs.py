@@ -89,7 +89,7 @@ class Column(OneColumn):
         return self.form.lay_out(leaf, inputs)
 
     def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - as the form
-        """The sizes that the form determines, and the mask if this is its column."""
+        """The sizes that the form determines and, for the column ``mask``, the mask."""
         sizes = self.form.sizes(value)
         if self.name != "mask" or not sizes.has(self.form.needs):
             return sizes

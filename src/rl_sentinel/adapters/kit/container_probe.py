@@ -203,7 +203,10 @@ def _probe(  # noqa: PLR0913 - the arguments of keys_read
 
 
 def _made(value: Any) -> Any:  # noqa: ANN401 - any argument
-    """Evaluate an argument: its class creates an object, unless a field is not known yet."""
+    """Evaluate an argument: make the call of a :class:`Call`, which may create an object.
+
+    If the call raises ``TypeError``, for example because a field is unknown, the :class:`Call` is returned.
+    """
     if not isinstance(value, Call):
         return value
     make: Any = locate(value.function) if isinstance(value.function, str) else value.function

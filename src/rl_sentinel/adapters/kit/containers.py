@@ -211,7 +211,7 @@ class EachPart(Codec):
         return {name: torch.cat([part[name] for part in columns]) for name in sorted(names)}
 
     def knobs(self, value: Any) -> Settings:  # noqa: ANN401 - a passed list
-        """The settings of an item; all items have the same."""
+        """The settings of an item; all items have the same settings."""
         return self.item.knobs(value[0]) if value else {}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:

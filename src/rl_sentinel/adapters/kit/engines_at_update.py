@@ -25,7 +25,10 @@ class Engines:
         self.is_new = True
 
     def finished(self) -> dict[str, Any]:
-        """The log-probs and versions of the response after the update; it is missing if the pause never ends."""
+        """The log-probs and versions of the response after the update.
+
+        All are infinite if the engines are still paused or asleep.
+        """
         self._sample(late=int(not self.is_new))
         absent = [_MISSING] * len(self.row["logprobs"])
         return self.answer or {"logprobs": absent, "versions": absent}

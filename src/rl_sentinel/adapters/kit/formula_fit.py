@@ -64,9 +64,8 @@ def unclipped_probes(boundary: Boundary) -> list[Batch]:
 def distance_to_reading(boundary: Boundary, name: str, value: Tensor, batch: Batch, settings: Settings) -> float:
     """The largest difference between an output and the nearest reading of the formula.
 
-    Only positions at which the formula applies are compared.
-
-    The difference is relative where the expected number is larger than 1.
+    Only positions at which the formula applies are compared. The difference is relative where the expected number is
+    larger than 1. It is infinite if no reading can be compared.
     """
     readings, where = _readings(boundary, name, batch, settings)
     actual = value.detach().double()[where] if where.dim() else value.detach().double()

@@ -17,11 +17,11 @@ from rl_sentinel.core.codec import Codec
 
 
 def with_ids_as_keys(target: Target, boundary: Boundary, arguments: Arguments) -> tuple[Arguments, tuple[str, ...]]:
-    """The arguments and notes; prompt ids become a list of numbers if the function uses them as keys.
+    """Pass prompt ids as a list of numbers if the function uses them as dict keys; return the arguments and notes.
 
     Two elements of a tensor are different keys of a dict, even if they are equal: a function that uses them as keys
-    treats every response as a separate prompt. This is the case if its result for a tensor of ids equals that for a
-    list of distinct ids, but not that for the list of the ids.
+    treats every response as a separate prompt. The function uses ids as keys if a tensor of the ids gives the same
+    result as a list of distinct ids, and a list of the ids gives another result.
 
     Args:
         target: where the function is looked up.
@@ -47,7 +47,7 @@ _LISTED = "group[list]"
 
 
 def _are_keys(target: Target, boundary: Boundary, as_list: Mapping[str, Codec]) -> bool:
-    """Whether the function treats equal ids as equal only if they are in a list."""
+    """Whether the function treats equal ids as one prompt only if they are in a list."""
     listed = replace(boundary, steps=(replace(boundary.steps[0], arguments=as_list), *boundary.steps[1:]))
     batch = domain_probe(boundary)
     distinct = with_columns(batch, group=torch.arange(batch.rows, device=batch.group.device))

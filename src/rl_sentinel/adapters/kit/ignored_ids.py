@@ -64,7 +64,7 @@ class _Body:
         return tree
 
     def ignore_index(self, node: ast.AST) -> list[int]:
-        """The id in the argument ``ignore_index`` of a call; empty without this argument."""
+        """The negative number in the argument ``ignore_index`` of a call; empty if the call has none."""
         keywords = node.keywords if isinstance(node, ast.Call) else []
         numbers = [self._number(one.value) for one in keywords if one.arg == "ignore_index"]
         return [x for x in numbers if x is not None and x < 0]

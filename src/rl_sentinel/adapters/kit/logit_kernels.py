@@ -43,7 +43,7 @@ def no_compile(*_functions: object, **_options: object) -> Callable[[Any], Any]:
 class CustomLayer(torch.autograd.Function):
     """An identity layer that, like custom layers of models, flattens the tokens and returns a view of its result.
 
-    If another custom layer gets such a view, its result does not require a gradient.
+    If another custom layer gets such a view, the result of that layer does not require a gradient.
     """
 
     @staticmethod

@@ -53,7 +53,7 @@ def with_logit_layout(
         target: where the function is looked up.
         arguments: its arguments.
         bind: the parameters that the user binds; logits among these are passed as stated.
-        fitted: the boundary with given arguments.
+        fitted: builds the boundary for given arguments.
 
     Raises:
         Unbindable: if the loss is right only if ``labels`` or ``input_ids`` have only response tokens.

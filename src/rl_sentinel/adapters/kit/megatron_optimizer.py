@@ -39,9 +39,9 @@ class Section(dict[str, Any]):
 def settings_at_megatron(
     convert: Callable[..., Any], names: Mapping[str, str], options: Settings, places: Mapping[str, str]
 ) -> dict[str, float]:
-    """The fields of Megatron's configuration after the framework has converted a section of options.
+    """Convert a section of options; return what arrived in Megatron's configuration, as place -> number.
 
-    ``names`` maps each field to the framework's option; the betas share one option.
+    ``names`` maps each field to the framework's option; the betas share one option. :func:`arrives` gives the numbers.
     """
     section = Section(optimizer="adam", min_lr=0.0)
     for field, name in names.items():

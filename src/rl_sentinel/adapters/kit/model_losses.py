@@ -37,7 +37,10 @@ def entropy_weights(numbers: Mapping[str, object], kept: Mapping[str, object]) -
 
 
 def with_entropy_of_model(target: Target, boundary: Boundary) -> Boundary:
-    """The boundary; undecided and without claims if its loss depends on probabilities of tokens not sampled."""
+    """Leave the formula of the loss undecided, without claims, if the loss depends on tokens that were not sampled.
+
+    An example is an entropy bonus, which depends on the probabilities of these tokens.
+    """
     if boundary.stage != "policy-loss" or not boundary.modeled:
         return boundary
     try:

@@ -30,7 +30,7 @@ FORMULA_NAMES = frozenset(name for names, _ in _NUMBERS.values() for name in nam
 #: Name of the number of responses per prompt, for a function whose code has it, and groups adjacent responses.
 GROUP_SIZE = "group_size"
 
-#: The same for a function that expects the responses of a prompt as many rows apart as there are prompts.
+#: Name of this number for a function that expects the responses of a prompt as many rows apart as there are prompts.
 STRIDED_GROUP_SIZE = "strided_group_size"
 
 #: Names of the numbers that a user can state.
@@ -182,7 +182,7 @@ def numbers_of(
     known = [(name, table[role_of(name)]) for name in defaults if role_of(name) in table and name not in offsets]
     lows = [x for name, x in defaults.items() if role_of(name) == "clip_low" and isinstance(x, float)]
     unset = _unset_clip_ranges(defaults)
-    gated = any(role_of(name) == "negative_temperature" for name in defaults)  # by SAPO, with temperatures of its own
+    gated = any(role_of(name) == "negative_temperature" for name in defaults)  # SAPO's gate, with two temperatures
     values: dict[str, Scalar] = {}
     passed: dict[str, float] = {}
     for name, (formula_names, usual) in sorted(known, key=lambda pair: -len(pair[1][0])):

@@ -32,7 +32,10 @@ class Observed:
 
     @property
     def layout(self) -> Layout:
-        """The padding after the longest sequence (prompt and response); other padding is part of the columns' width."""
+        """The padding after the longest sequence (prompt and response).
+
+        Other padding is part of the width of the columns.
+        """
         sizes = self.sizes
         if sizes.positions is None or sizes.length is None or sizes.prompt_length is None:
             return Layout()
@@ -52,7 +55,9 @@ class Observed:
         return Case(self.batch(), setting=setting, override=self.knobs, layout=self.layout)
 
     def batch(self) -> Batch:
-        """The observed columns as a batch. A call without a mask has one that is True wherever the sizes allow.
+        """The observed columns as a batch.
+
+        If the call has no mask column, the mask of the sizes is used, or else a mask that is True everywhere.
 
         Raises:
             ValueError: if no argument determines the number of rows and the width.
@@ -127,7 +132,7 @@ def complete(sizes: Sizes) -> Sizes:
 
 
 def _derive(sizes: Sizes) -> Sizes:
-    """Add the sizes that are determined by the known ones."""
+    """Add the sizes that the known sizes determine."""
     length, prompt, total = sizes.length, sizes.prompt_length, sizes.total_length
     if total is not None and length is None and prompt is not None:
         length = total - prompt

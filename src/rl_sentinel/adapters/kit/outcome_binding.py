@@ -24,7 +24,7 @@ def carries_outcome(bind: Mapping[str, Any], names: Iterable[str]) -> bool:
 
 
 def with_outcome(bound: Any) -> Any:  # noqa: ANN401 - any binding, and all bindings in it
-    """The binding, with ``token_reward`` replaced by ``token_rewards``, which include the outcome.
+    """The binding, with ``token_reward`` replaced by ``token_rewards``, which include the outcome, also in functions.
 
     Example:
         >>> from rl_sentinel.adapters.kit.outcome_binding import with_outcome

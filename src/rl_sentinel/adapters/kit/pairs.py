@@ -7,7 +7,10 @@ from rl_sentinel.core.codec import Inputs
 
 
 def rows_are_pairs(inputs: Inputs) -> str:
-    """The reason why the rows are not pairs: each micro-batch needs an even number of rows; empty if they are."""
+    """The reason why the rows are not pairs; empty if they are.
+
+    Each micro-batch needs an even number of rows.
+    """
     rows, parts = inputs.batch.rows, 2 * inputs.layout.micro_batches
     return "" if rows and rows % parts == 0 else "the rows of a micro-batch are not pairs of responses"
 

@@ -46,12 +46,12 @@ class PerResponse(OneColumn):
         return Sizes(rows=torch.as_tensor(value).numel())
 
     def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401 - a tensor or a list
-        """The index of the row, repeated at each token."""
+        """The number of each row, repeated at each token; empty if the width is unknown."""
         row = torch.as_tensor(value).reshape(-1, 1)
         return {} if sizes.width is None else {self.name: row.expand(-1, sizes.width).clone()}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """The index of the row, repeated at each token, as :meth:`take` reads it."""
+        """The value at the first trained token of each row, repeated at each token, as :meth:`take` reads it."""
         row = first_trained_value(getattr(batch, self.name), batch)
         return {self.name: row.unsqueeze(1).expand(batch.mask.shape).clone()}
 

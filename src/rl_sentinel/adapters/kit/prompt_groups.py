@@ -38,7 +38,7 @@ def strided_prompts_have_siblings(inputs: Inputs) -> str:
     return "" if inputs.batch.rows > len(_by_prompt(inputs.batch)) else "a prompt has only one response"
 
 
-#: Preconditions of functions that group by position, where all prompts follow each other, once for each response.
+#: Preconditions of functions that group by position, if row ``i`` belongs to prompt ``i % G`` of ``G`` prompts.
 BY_STRIDE = (prompts_repeat_in_order, strided_prompts_have_siblings)
 
 
@@ -69,7 +69,7 @@ class GroupsOf:
 
 
 def adjacent_groups(batch: Batch) -> Batch:
-    """Sort the rows by prompt, and drop prompts with one response; a batch that meets both is unchanged."""
+    """Sort the rows by prompt, and drop prompts with one response; unchanged if both conditions already hold."""
     inputs = Inputs(batch)
     if not any(violated(inputs) for violated in BY_PROMPT):
         return batch
@@ -140,7 +140,7 @@ class FixedGroups:
 def grouping(
     codecs: Sequence[Codec], fixed: FixedGroups | None
 ) -> tuple[tuple[Callable[[Batch], Batch], ...], tuple[Callable[[Inputs], str], ...]]:
-    """Domain and preconditions of a function, depending on how it finds the responses of a prompt.
+    """The domains and the preconditions of a function, which depend on how it finds the responses of a prompt.
 
     Args:
         codecs: codecs of its columns.
@@ -164,7 +164,7 @@ def grouping(
 
 
 def fixed_groups(boundary: Boundary) -> FixedGroups | None:
-    """The groups of a boundary whose function has a fixed number of responses per prompt."""
+    """The fixed groups of a boundary; None if its function takes any number of responses per prompt."""
     parts = boundary.domain.parts if isinstance(boundary.domain, Domains) else ()
     return next((part for part in parts if isinstance(part, FixedGroups)), None)
 

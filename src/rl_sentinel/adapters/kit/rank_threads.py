@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-#: Seconds that a rank waits for the others.
+#: Seconds that a rank waits for the other ranks.
 LONGEST_WAIT = 30.0
 
 
@@ -25,7 +25,7 @@ class World:
         self.turn = threading.Lock()
 
     def exchange(self, rank: int, value: Any) -> list[Any]:  # noqa: ANN401 - what a collective carries
-        """The values of all ranks, in rank order."""
+        """Share this rank's value; return the values of all ranks, in rank order."""
         self.values[rank] = value
         self._meet()
         values = list(self.values)

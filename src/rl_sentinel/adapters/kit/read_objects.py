@@ -57,9 +57,9 @@ def read_functions(plain: Callable[..., Any], owner: object) -> Iterator[Functio
 
 
 def values_of(thing: object, words: frozenset[str], depth: int) -> Iterator[tuple[str, object]]:
-    """The attributes or keys that the code names, with their values, in an object and in the objects inside it.
+    """The attributes or keys that the code names, with their values, of an object and of the objects inside it.
 
-    A value in an inner object has two names: ``low`` and ``clip_low`` for ``config.clip.low``.
+    A value of an inner object is yielded under two names: ``low`` and ``clip_low`` for ``config.clip.low``.
     """
     for name, value in entries_of(thing, words):
         yield name, value
@@ -88,7 +88,7 @@ def _is_namespace(value: object, module: str) -> bool:
 
 
 def global_objects(functions: list[FunctionType], words: frozenset[str]) -> list[object]:
-    """Configurations among the globals that the code reads, such as ``args`` in a script."""
+    """The configuration objects among the globals that the code reads, such as ``args`` in a script."""
     named = [
         (one.__module__, one.__globals__[word])
         for one in functions

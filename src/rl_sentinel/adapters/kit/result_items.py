@@ -48,7 +48,7 @@ def with_result_item(
                 return _with_note(other, item, word)
             raise Unbindable(
                 f"the result of the function has several items, of which {item!r} fits the formula and the first does "
-                f"not: state which item is the {word}, bind={json.dumps({'return': item})} or "
+                f"not: state which item is the {word}, with bind={json.dumps({'return': item})} or "
                 f"bind={json.dumps({'return': 0})}"
             )
     return first
@@ -57,7 +57,7 @@ def with_result_item(
 def _of_named_item(
     target: Target, first: Boundary, of_item: OfItem, items: Collection[int | str], word: str
 ) -> Boundary:
-    """The boundary that reads the item which is the output, or the first boundary if no item is.
+    """The boundary that reads the item which contains the output; the first boundary if no item contains it.
 
     Candidates are the keys with the word of the output, or else all other items. An item that fits the formula is
     chosen first, then a key with the word, then an item with the shape of the output.
@@ -86,7 +86,10 @@ def _with_note(boundary: Boundary, item: int | str, word: str) -> Boundary:
 
 
 def _is_no_output(target: Target, boundary: Boundary) -> bool:
-    """Whether an item cannot be the output: a loss without a gradient, an input, or one value for all responses."""
+    """Whether an item cannot be the output.
+
+    A loss without a gradient cannot, nor an input, nor an item with one value for all responses of a prompt.
+    """
     batch = lazily(domain_probe(boundary), torch.clone)
     leaves = [name for name in boundary.reads if COLUMNS[name]["role"] == "signal"]
     for name in leaves:
@@ -107,7 +110,7 @@ def _is_input(value: Tensor, batch: Batch, boundary: Boundary) -> bool:
 
 
 def _is_equal_for_siblings(value: Tensor, batch: Batch) -> bool:
-    """Whether all trained tokens of a prompt have the same number, as for a group mean or deviation."""
+    """Whether all trained tokens of a prompt have the same value, as for a group mean or deviation."""
     group = batch.group.unsqueeze(1).expand_as(batch.mask)[batch.mask]
     trained = value[batch.mask]
     return all(bool((trained[group == g] == trained[group == g][0]).all()) for g in set(group.tolist()))
@@ -126,17 +129,16 @@ def with_time_first(target: Target, boundary: Boundary) -> Boundary:
 
 
 def without_lists(target: Target, boundary: Boundary) -> Boundary:
-    """The boundary, changed to read every tuple as a tuple of outputs if the function returns such a tuple.
+    """Read a tuple as several outputs, not as a list with one tensor per response, if the function accepts this.
 
-    The lengths in the probe batch distinguish a tuple of outputs from a list of responses; lengths of a small case may
-    not.
+    The lengths in the probe batch distinguish the two cases; the lengths in a small case may not.
     """
     usual = _with_form(boundary, lists=False)
     return usual if accepts(target, usual) else boundary
 
 
 def _with_form(boundary: Boundary, **changed: Any) -> Boundary:  # noqa: ANN401 - a field of the form
-    """The boundary with a changed form of its output."""
+    """The boundary with a changed form of its output; unchanged if the form is not a :class:`NamedOutput`."""
     ((name, output),) = boundary.outputs.items()
     if not isinstance(output.form, NamedOutput):
         return boundary

@@ -20,7 +20,7 @@ _RETURNS = frozenset({"ret", "rets", "return_", "returns_"})
 
 
 def returned_names(function: Callable[..., Any]) -> Mapping[str, int]:
-    """The position of the advantage and of the returns in the tuple or dict that a function returns, by role.
+    """Role -> the position of the advantage, and of the returns, in the tuple or dict that a function returns.
 
     It is empty if the code does not show the positions. An unnamed sum with the advantage, such as ``adv + values``,
     counts as the returns. If one of two items is the returns, the other is the advantage.
@@ -185,11 +185,9 @@ def with_item(boundary: Boundary, item: int | str | None) -> Boundary:
 
 
 def with_returns(target: Target, boundary: Boundary, places: Mapping[str, int]) -> Boundary:
-    """The boundary, with the returns as a second output if the code or the result names them.
+    """Add the returns as a second output, if the code or the result names them and the formula defines returns.
 
-    The returns must also have a definition.
-
-    A second result without a name gets a note, because it is not compared.
+    If the result has a second tensor without a name, a note says that it is not compared.
     """
     defined = value_of(boundary.claims.algorithm) in RETURNS and "value" in boundary.reads
     if "advantage" not in boundary.outputs or not defined:

@@ -30,7 +30,7 @@ class RowTable(Container):
     make: str | Callable[..., Any] | None = None
 
     def put(self, inputs: Inputs) -> list[Any]:
-        """The items.
+        """The list of items.
 
         Raises:
             Unbindable: if the layout of a part is not one value or sequence per response.
@@ -40,7 +40,7 @@ class RowTable(Container):
         return rows if self.make is None else [Call(self.make, (), row) for row in rows]
 
     def get(self, value: Any, name: str) -> Any:  # noqa: ANN401 - a passed list
-        """The list of one key or attribute, or None if an item lacks it."""
+        """The list of the values of one key or attribute, or the value of a constant; None if an item lacks it."""
         column = [row.get(name) if isinstance(row, Mapping) else getattr(row, name, None) for row in value]
         if isinstance(self.parts[name], Constant):
             return column[0] if column else None

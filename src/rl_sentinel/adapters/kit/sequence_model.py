@@ -55,8 +55,8 @@ def prompt_ids(rows: int, *, left_padded: bool) -> Tensor:
 def logits_of(logprob: Tensor, ids: Tensor, *, uneven: bool = False) -> Tensor:
     """``[B, T, V]`` log-probs: ``logprob`` for the token of ``ids``, and the rest of the probability for the others.
 
-    Only the log-prob of the token itself has a gradient with respect to ``logprob``. With ``uneven``, the shares of the
-    other tokens increase with the distance of their id, modulo the vocabulary, from this token.
+    The other tokens have equal shares of the rest. With ``uneven``, their shares increase with the distance of their
+    id, modulo the vocabulary, from this token.
     """
     own_logprob = torch.where(logprob > _LARGEST, logprob * 0 + _LARGEST, logprob)
     behind = (torch.arange(VOCABULARY, device=ids.device) - ids.unsqueeze(2)) % VOCABULARY
@@ -119,7 +119,7 @@ class Policy:
         prompts = self.prompts[rows]
         if not isinstance(attention_mask, Tensor):
             return torch.ones_like(prompts)
-        # A mask per head or pair of positions is taken to be right.
+        # A mask per head or pair of positions is assumed to be right.
         return attention_mask[:, : prompts.shape[1]].bool() if attention_mask.dim() == 2 else prompts
 
 
@@ -127,7 +127,8 @@ class Policy:
 class PolicyModel(OneColumn):
     """A :class:`Policy` whose log-probs of the response tokens are a column of the batch.
 
-    ``uneven`` changes its probabilities of the other tokens.
+    With ``uneven``, the other tokens have different probabilities. With ``left_padded``, a padding token precedes each
+    prompt.
     """
 
     name: str = "logprob"

@@ -123,7 +123,7 @@ class PackedSequence(Sequence):
         return self.responses(list(torch.split(value, _totals(sizes))), sizes)
 
     def sizes(self, value: Tensor) -> Sizes:
-        """The total number of response tokens, assuming a single sequence."""
+        """The number of response tokens, if the value is one sequence with a one-token prompt."""
         return Sizes(tokens=value.shape[0] - 1)
 
     def source(self, expression: str, sizes: Sizes) -> str:
@@ -165,7 +165,7 @@ class ModelOutput(PackedSequence):
         return PackedSequence.read(self, value[0].squeeze(-1), sizes)
 
     def sizes(self, value: Tensor) -> Sizes:
-        """The total number of response tokens, assuming a single sequence."""
+        """The number of response tokens, if the value is one sequence with a one-token prompt."""
         return Sizes(tokens=value.shape[1] - 1)
 
     def source(self, expression: str, sizes: Sizes) -> str:

@@ -28,7 +28,7 @@ from rl_sentinel.core.codec import Codec
 def with_unstated_choice(
     target: Target, boundary: Boundary, codecs: Mapping[str, Codec], stated: Iterable[str]
 ) -> Boundary:
-    """The boundary; undecided or with a note if only the user knows whether its function is right.
+    """Mark the boundary as undecided, or add a note, if only the user knows whether its function is right.
 
     The formula of an undecided boundary is not compared.
 
@@ -91,7 +91,7 @@ def _of_adjacent_responses(
 
 
 def _without_siblings(boundary: Boundary) -> Claims:
-    """The boundary without the claims that compare responses of a prompt."""
+    """The claims of a boundary, without the claims that compare responses of a prompt."""
     return replace(boundary.claims, algorithm=None, scope=None, baseline=None, grouping=None)
 
 
@@ -148,7 +148,7 @@ def _of_masked_values(
 
 
 def _with_width(target: Target, boundary: Boundary) -> Boundary:
-    """The boundary, with a note if a Dr. GRPO loss divides by the width of the batch, which padding changes."""
+    """Add a note to the boundary if a Dr. GRPO loss divides by the width of the batch, which padding changes."""
     stated, width = boundary.claims.aggregation, "sequence-mean-token-sum-by-width"
     if value_of(stated) != "token-sum-by-constant" or boundary.claims.normalizer or boundary.claims.algorithm is None:
         return boundary
@@ -160,7 +160,7 @@ def _with_width(target: Target, boundary: Boundary) -> Boundary:
 
 
 def with_rows_that_train(target: Target, boundary: Boundary) -> Boundary:
-    """The boundary; if the function fails on a row without trained tokens, limited to batches without such rows."""
+    """Limit the boundary to batches without untrained rows, if its function fails on such rows only; add a note."""
     batch = domain_probe(boundary)
     mask = batch.mask.clone()
     mask[0] = False

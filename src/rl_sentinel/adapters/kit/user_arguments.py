@@ -146,7 +146,7 @@ def _bind_containers(
         arguments: its arguments.
 
     Returns:
-        Their bindings, by parameter.
+        Parameter -> the bindings of its keys.
 
     Raises:
         Unbindable: if the user binds a key that the function does not read.
@@ -282,7 +282,7 @@ def _paths(items: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _nested(items: Mapping[str, Any]) -> dict[str, Any]:
-    """Bindings by dotted paths as dicts in dicts."""
+    """Turn bindings by dotted paths into nested dicts."""
     plain, parts = _split_paths(items)
     return {**plain, **{name: _nested(inner) for name, inner in parts.items()}}
 

@@ -79,7 +79,7 @@ class GroupedTokens(Grouped):
         return grouped
 
     def read(self, value: Tensor, sizes: Sizes) -> Tensor:
-        """The first two axes, flattened, and the first ``T`` positions."""
+        """``[B, T]``: the first two axes flattened, without the extra padding."""
         rows: Tensor = value.flatten(0, 1)
         return Padded().read(rows, sizes)
 
@@ -182,7 +182,7 @@ def function_codec(make: Callable[[Any], Any], batch: Batch) -> FunctionCodec:
     """The codec for a function in ``bind``; a call with ``batch`` finds the columns that it reads.
 
     Raises:
-        Unbindable: if the function raises.
+        Unbindable: if the function raises, or returns ``...``.
     """
     names = set[str]()
     try:

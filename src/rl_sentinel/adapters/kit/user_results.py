@@ -94,7 +94,7 @@ class NamedOutput(Form):
         return output
 
     def _one_number(self, output: Tensor) -> Tensor:
-        """A scalar, also from a tensor with one element."""
+        """The output as a scalar; it must have exactly one element."""
         if output.numel() != 1:
             raise CallFailed(
                 f"{self.name} of the result has shape {list(output.shape)}, expected one number: check a wrapper "
@@ -191,7 +191,7 @@ class NamedOutput(Form):
         return value
 
     def _names_one(self, table: Mapping[Any, Any]) -> bool:
-        """Whether an entry has the name of the output; the fields of an object may have other names."""
+        """Whether a key contains the name of the output or has its role; fields of an object may have other names."""
         return any(self.name in str(key).lower() or self._has_role(key) for key in table)
 
     def _has_role(self, key: object) -> bool:
@@ -203,7 +203,10 @@ class NamedOutput(Form):
         named = exact or [key for key in table if self.name in str(key).lower()]
         if len(named) != 1:
             entries = ", ".join(map(str, table))
-            raise CallFailed(f"the result is a dict of {entries}, expected one entry named {self.name}")
+            raise CallFailed(
+                f"the result is a dict of {entries}, expected one entry named {self.name}: state its key with "
+                'bind={"return": "KEY"}'
+            )
         return named[0]
 
     def source(self, expression: str, sizes: Sizes) -> str:  # noqa: ARG002 - shapes are visible
@@ -229,7 +232,10 @@ class NamedOutput(Form):
 
 
 class AnotherOutput(NamedOutput):
-    """Raised if a tensor in the result has the shape of the output, but is not the output."""
+    """Read, in place of the output, another tensor of the same shape in the result.
+
+    ``read`` raises :class:`CallFailed` if the result has no such tensor.
+    """
 
     def _select(self, value: Any) -> Any:  # noqa: ANN401 - any result
         chosen = super()._select(value)
@@ -242,7 +248,10 @@ class AnotherOutput(NamedOutput):
 
 
 def _fields_of(value: object) -> Mapping[str, Any]:
-    """The fields of a named tuple, a dataclass or another object, and the keys of dicts in it; empty for a tensor."""
+    """The fields of a named tuple, a dataclass or another object, and the items of dicts in an object's fields.
+
+    Empty for a tensor, a plain tuple or a dict.
+    """
     if isinstance(value, tuple):
         return value._asdict() if hasattr(value, "_asdict") else {}
     if is_dataclass(value) and not isinstance(value, type):

@@ -22,7 +22,7 @@ class AllSettings(Codec):
 
     @property
     def axes(self) -> frozenset[Axis]:
-        """The layout fields that the function follows."""
+        """The layout fields that are passed."""
         return self.follows
 
     @override

@@ -17,7 +17,7 @@ _NEAR = 1e-4
 
 
 def with_kl_of_gradient(target: Target, boundary: Boundary) -> Boundary:
-    """The boundary, with the claim of a weighted KL if only a formula with this KL fits its value and its gradient."""
+    """Claim a weighted KL in the boundary if only a formula with this KL fits the function's value and gradient."""
     if not of_one_policy(boundary) or "ref_logprob" not in boundary.reads or _fits(target, boundary):
         return boundary
     definition = claims("its gradient", output_definitions={"loss": WEIGHTED})

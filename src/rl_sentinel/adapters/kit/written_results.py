@@ -24,7 +24,7 @@ def written_argument(
         function: the function.
         word: the word that names the output.
         codecs: codec of each parameter.
-        written: the names that the function set in each parameter in calls on a batch, by parameter.
+        written: parameter -> the keys or attributes that the function set in it, in trial calls.
     """
     if not returns_nothing(function):
         return ""
@@ -39,7 +39,7 @@ def _means(word: str, key: str) -> bool:
 
 
 def with_written_result(boundary: Boundary, parameter: str) -> Boundary:
-    """The boundary; unless ``parameter`` is empty, its outputs are read from this argument after the call."""
+    """Read the outputs of the boundary from this argument after the call; unchanged if ``parameter`` is empty."""
     if not parameter:
         return boundary
     return replace(boundary, outputs={name: replace(x, at=Use(parameter)) for name, x in boundary.outputs.items()})

@@ -38,7 +38,10 @@ _STALE = {"mean": "mean updates behind", "most": "most updates behind", "mixed":
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of the package's public functions, per value of string parameters; then of staleness."""
+    """Boundaries of each public function of the package, per value of its string parameters; and of staleness.
+
+    A function with an unknown parameter becomes an ``Unbound``.
+    """
     for module in defined(target.module(PACKAGE), "CLAIMS"):
         for path, function in functions(target.module(f"{PACKAGE}.{module}")):
             if "weight" in inspect.signature(function).parameters:
@@ -135,7 +138,10 @@ def _column_boundaries(target: Target, path: str, function: Callable[..., Any]) 
 
 
 def _output(function: Callable[..., Any]) -> tuple[Output, str]:
-    """The output, by the annotation of the result: a boolean is a keep mask, a float is a weight or a log-ratio."""
+    """The output and its name, by the annotation of the result.
+
+    A boolean is a keep mask; a float is a weight or a log-ratio.
+    """
     annotation = inspect.signature(function).return_annotation
     axes = " ".join(annotation.dim_str.split()).replace("*S", "B T")  # *S is padded here
     scope = "sequence" if axes == "B" else "token"

@@ -44,7 +44,10 @@ _TRAJECTORIES = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of each estimator, with each value of its boolean parameters, and with ``epsilon`` 0."""
+    """Boundaries of each estimator, with each value of its boolean parameters, and with ``epsilon`` 0.
+
+    An estimator with an unknown parameter becomes an ``Unbound``.
+    """
     for name, function in defined(target.module(f"{SIGNAL}.advantage"), "advantages").items():
         path = f"{SIGNAL}.advantage.{name}.advantages"
         if missing := unbound(path, "advantage", function):

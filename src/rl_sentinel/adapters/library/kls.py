@@ -19,7 +19,8 @@ IN_REWARD = f"{SIGNAL}.penalty.in_reward"
 AS_LOSS = f"{SIGNAL}.penalty.as_loss"
 ADAPTIVE = f"{SIGNAL}.controller.Adaptive"
 
-#: Estimator -> the estimators whose value and gradient it has, if not its own.
+#: Estimator -> the estimator with the same value, and the estimator with the same gradient; an estimator that is not
+#: listed defines both.
 _KINDS = {
     "absolute": ("abs", "abs"),
     "absolute_plus": ("abs", "k2"),
@@ -31,7 +32,10 @@ _COEFFICIENT: Settings = {"coefficient": NUMBERS["coefficient"]}
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of each estimator as a value and as a loss, of the importance-weighted KL, and of the controller."""
+    """Boundaries of each estimator as a value and as a loss, of the importance-weighted KL, and of the controller.
+
+    An estimator with an unknown parameter becomes an ``Unbound``.
+    """
     for path, function in functions(target.module(KL)):
         if path == WEIGHTED:
             continue

@@ -53,7 +53,7 @@ _COLUMNS = "logprob token_reward mask length token"
 
 
 def boundaries(target: Target) -> Iterator[Boundary]:
-    """Boundaries of merging for each kind of history, steps as padded rows, mini-batches in order and shuffled."""
+    """Boundaries of merging for each kind of history, of steps as padded rows, and of mini-batches."""
     cells = {n: Output("B T", unit, column) for n, (unit, column) in _FIELDS.items()}
     for name, settings in _HISTORIES.items():
         yield bind(
@@ -147,7 +147,12 @@ def _laid_out(target: Target, batch: Batch, settings: Settings) -> Mapping[str, 
 
 
 def _minibatches(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-    """The rewards of all mini-batches together, the number of mini-batches, and the mini-batch of each row."""
+    """Split the rows into mini-batches of prompts.
+
+    Returns:
+        ``reward``: the reward of each row, summed over the mini-batches that have the row; ``turn``: the index of its
+        mini-batch; ``count``: the number of mini-batches; ``most``: the largest number of prompts in a mini-batch.
+    """
     generator = torch.Generator().manual_seed(0) if settings["shuffled"] else None
     parts = target.call(MINIBATCHES, batch.group, prompts=settings["prompts"], generator=generator)
     reward, turn = torch.zeros_like(batch.reward), torch.zeros_like(batch.reward)

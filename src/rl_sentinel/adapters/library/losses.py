@@ -31,7 +31,7 @@ COVARIANCE = f"{SIGNAL}.covariance"
 #: Fixed length by which ``token-sum`` divides, in tokens.
 LENGTH = 8
 
-#: Aggregation mode -> denominator for the whole mini-batch; the library counts that of ``prompt-mean``.
+#: Aggregation mode -> denominator for the whole mini-batch; for ``prompt-mean``, the library computes it.
 DENOMINATORS: Mapping[str, Callable[[Batch], Tensor]] = {
     "token-mean": lambda b: b.mask.sum(),
     "sequence-mean-token-mean": lambda b: b.live.sum(),
@@ -67,7 +67,10 @@ _CHOICE_KNOBS: Mapping[str, Mapping[str, str]] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of every loss, one loss of packed tokens, block-wise sums, and the aggregation in each mode."""
+    """Boundaries of every loss, one loss of packed tokens, block-wise sums, and the aggregation in each mode.
+
+    A loss with an unknown parameter becomes an ``Unbound``.
+    """
     for name, function in defined(target.module(f"{SIGNAL}.loss"), "loss").items():
         yield _loss(target, f"{SIGNAL}.loss.{name}.loss", name, function, "policy-loss")
     value = f"{SIGNAL}.value.value_loss"

@@ -20,7 +20,7 @@ _CLAIMS = {"masked": "yes", "masked-slots": "any", "knob:threshold": "0.01|0.5"}
 
 
 def boundaries(target: Target) -> Iterator[Boundary]:
-    """Boundaries of the masking with an advantage per token, and with one per response, padded and packed."""
+    """Boundaries of the masking with one advantage per token or per response; the latter also packed."""
     rejected = {"rejected": Output("", "", "rejected_fraction", over="live")}
     yield bind(
         target,
@@ -58,7 +58,7 @@ def _by_token_advantage(target: Target, batch: Batch, settings: Settings) -> Map
 
 
 def _by_outcome(*, packed: bool) -> Callable[[Target, Batch, Settings], Mapping[str, Tensor]]:
-    """Off-policy sequence masking with one advantage per response."""
+    """Make the function that masks off-policy sequences with one advantage per response."""
 
     def compute(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
         whole = loss_ready(target, batch, (), {"estimator": lambda reward: reward}, packed=packed)

@@ -84,7 +84,10 @@ def _unpack(target: Target, batch: Batch, column: Tensor, rows: Tensor, stored: 
 
 
 def _split_and_join(stored: str, *, outcome: bool, fields: Mapping[str, str]) -> Compute:
-    """Split ``Ready`` into mini-batches and join them; with ``outcome``, rewards are passed as advantages."""
+    """Make the function that splits ``Ready`` into mini-batches and joins them.
+
+    With ``outcome``, rewards are passed as advantages.
+    """
 
     def compute(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
         columns = {field: getattr(batch, column) for field, column in fields.items()}
@@ -104,7 +107,7 @@ def _split_and_join(stored: str, *, outcome: bool, fields: Mapping[str, str]) ->
 
 
 def _token_advantage(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-    """The outcome at each token; the weight is NaN off the mask."""
+    """``Ready.token_advantage`` with outcomes as advantages, optionally with a weight that is NaN off the mask."""
     stored = str(settings["stored"])
     weight = torch.where(batch.mask, _HALF, torch.nan) if settings["weighed"] else None
     advantage = batch.reward / _HALF if settings["weighed"] else batch.reward

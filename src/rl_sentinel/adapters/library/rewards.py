@@ -35,7 +35,10 @@ _NAMES = ("mean", "deviation", "leave_one_out", "biased", "epsilon")
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of all functions of rewards, all normalizations, and normalization after suppression."""
+    """Boundaries of all functions of rewards, all normalizations, and normalization after suppression.
+
+    A function of rewards with an unknown parameter becomes an ``Unbound``.
+    """
     for path, function in functions(target.module(f"{SIGNAL}.reward")):
         yield unbound(path, "reward", function) or bind(
             target,

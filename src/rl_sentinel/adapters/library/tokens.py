@@ -140,7 +140,7 @@ def _reorder_and_restore(target: Target, batch: Batch, _settings: Settings) -> M
 
 
 def _turns(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-    """The number of trained tokens before each position."""
+    """``turn``: at each trained token, the number of trained tokens before it in its row."""
     if settings["stored"] == "padded":
         return {"turn": target.call(TURNS, batch.mask).double()}
     segments = target.call(SEGMENTS, pack(target, batch.mask, batch), batch.length)

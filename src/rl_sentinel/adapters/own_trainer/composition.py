@@ -20,7 +20,8 @@ SETTING = "recipe"
 #: Keys that a recipe must have and that the signal does not depend on.
 _IRRELEVANT: Mapping[str, Any] = {"out": "nowhere", "steps": 1, "environment": {"name": "none"}}
 
-#: Keys of ``CLAIMS`` that do not apply here: of a lone response, and of values at masked positions (the trainer's own).
+#: Keys of ``CLAIMS`` that do not apply here: about a lone response, and about values at masked positions, which the
+#: trainer sets.
 _NOT_CLAIMED = frozenset({"lone", "masked-slots"})
 
 
@@ -35,7 +36,7 @@ class Composition:
     selection: Any
 
     def with_numbers(self, table: str, numbers: Settings) -> "Composition":
-        """A copy with these numbers of the estimator or the loss changed; cached."""
+        """A copy in which ``numbers`` replace numbers of a table, ``estimator`` or ``loss``; cached."""
         if not numbers:
             return self
         tables = {**self.tables, table: {**self.tables[table], **numbers}}
@@ -69,7 +70,7 @@ def changed_numbers(numbers: Settings, settings: Settings) -> Settings:
 
 
 def claims_of(table: str, composed: Composition, texts: Mapping[str, str]) -> Claims:
-    """The claims about the function of a table.
+    """Parse the claims ``texts`` about the function that a table of the recipe names.
 
     Raises:
         SentinelError: if a user's module states a claim that does not exist.
@@ -82,5 +83,5 @@ def claims_of(table: str, composed: Composition, texts: Mapping[str, str]) -> Cl
 
 
 def as_raised(error: Exception, _passed: Mapping[str, Any]) -> Exception:
-    """The exception of the inner function, if the trainer wrapped it in its own exception."""
+    """The exception that the trainer wrapped in ``error``; ``error`` itself if it wraps no exception."""
     return error.__cause__ if isinstance(error.__cause__, Exception) else error

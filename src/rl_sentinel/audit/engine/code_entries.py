@@ -1,4 +1,4 @@
-"""Record which functions of a target a process enters, at next to no cost per call.
+"""Record which functions of a target a process enters, at almost no cost per call.
 
 CPython 3.11 counts the first eight calls of each code object (``PyCodeObject.co_warmup``), to decide when to specialize
 it. From 3.12 on, ``sys.monitoring`` reports the first call of each code object, and only that. Both include calls from
@@ -110,12 +110,12 @@ class CodeEntries:
         return list(dict.fromkeys(name.removeprefix(self.base) for name in top))
 
     def mark_loaded(self) -> list[Place]:
-        """The functions that were entered so far; :meth:`entered_since` leaves them out."""
+        """Return the functions that were entered so far, and leave them out of :meth:`entered_since`."""
         self.loaded = {key for key in self.codes if self._is_entered(key)}
         return self._places(self.loaded)
 
     def mark_forked(self) -> None:
-        """Forget the processes that the parent started."""
+        """In a new child: forget the processes that the parent started."""
         self.other_process = False
 
     def entered_since(self) -> list[Place]:

@@ -56,6 +56,6 @@ class CodeUse:
         return {"event": "used-code", **used, "complete": self.entries.is_complete()}
 
     def described(self, boundary: Boundary, setting: str, by_path: Mapping[str, Boundary]) -> Event:
-        """The digest of a boundary's description."""
+        """The event with the digest of a boundary's description."""
         digest = description_digest(boundary, by_path)
         return {"event": "described", "boundary": boundary.path, "setting": setting, "digest": digest}

@@ -51,7 +51,7 @@ def description_digest(boundary: Boundary, by_path: Mapping[str, Boundary]) -> s
 
 
 class _Walk:
-    """A walk through objects; each is hashed once, and named by its number from then on."""
+    """A walk through objects. An object is hashed when it is met first; after that, only its number is hashed."""
 
     def __init__(self) -> None:
         self.total = hashlib.sha256()

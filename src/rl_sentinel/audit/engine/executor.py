@@ -42,7 +42,7 @@ class Asker:
 
     ``cache`` maps the ``id`` of such a batch to the observations on it. ``gate`` is the target, whose functions report
     changes of their arguments; calls are watched there if the law asks for it, or if all laws share the observation.
-    ``equal_calls`` has the results of earlier calls on other batches; without it, these are called again.
+    ``equal_calls`` has the results of calls on other batches, to use them for equal calls; None repeats such calls.
     """
 
     boundary: Boundary

@@ -10,8 +10,8 @@ from rl_sentinel.core.law import Law
 def contradiction(record: Mapping[str, Any], law: Law, case: Case) -> str:
     """The first key of a record that contradicts its replay, or an empty string.
 
-    A replay uses law, boundary and case; setting, signature, identifier, the law's name and the level follow from them.
-    Missing keys are ignored.
+    A replay uses law, boundary and case. They determine the setting, the signature, the identifier, the law's name
+    and the level. Missing keys are ignored.
 
     Example:
         >>> import torch

@@ -123,7 +123,10 @@ def _worst(law: Law, ask: Asker, first: Break, cases: Iterable[Case]) -> Break:
 def _names_of_expectations(
     law: Law, ask: Asker, cases: Iterable[Case], first: str
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names of the expectations that break on some case, in order of appearance, and of those that always hold."""
+    """The names of the expectations that break on some case, and the names of those that hold on all cases.
+
+    Both are in order of appearance.
+    """
     broken, compared = {first: None}, dict[str, None]()
     for case in cases:
         with suppress(Exception):  # an error on a later case does not change the finding
@@ -156,7 +159,10 @@ def _result_of(law: Law, ask: Asker, case: Case) -> Break | bool | Exception | N
 
 
 def _first_break(law: Law, ask: Asker, case: Case, key: str = "") -> Break | bool | None:
-    """The first broken expectation; True if all compared expectations hold; None if no expectation was compared."""
+    """The first broken expectation; True if all compared expectations hold; None if no expectation was compared.
+
+    With a ``key``, only the expectation of this name is compared.
+    """
     holds: bool | None = None
     for expectation in law.expect(ask, case):
         measured = expectation.measure() if expectation.name == key or not key else None

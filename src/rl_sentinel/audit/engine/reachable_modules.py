@@ -16,7 +16,7 @@ _DOTTED = re.compile(r"[A-Za-z_]\w*(\.\w+)+")
 
 
 def can_reach(target: Target, boundary: Boundary, functions: Iterable[str]) -> bool:
-    """Whether the boundary names a function from which imports lead to the file of a ``FILE:NAME`` in ``functions``.
+    """Whether imports lead from a function that the boundary names to a file of ``functions`` (as ``FILE:NAME``).
 
     Imports inside functions count, and strings that name a module. Modules found in another way, such as a module that
     registers itself, do not count.

@@ -242,7 +242,7 @@ def units(
     by_path: dict[str, Boundary],
     request: Request,
 ) -> Iterator[Unit]:
-    """A unit for each boundary and setting, with the laws of its stage; none if no law remains."""
+    """A unit for each boundary and setting, with the laws of its stage; a setting without any law has no unit."""
     for boundary in boundaries:
         applicable = [law for law in laws if boundary.stage in law.stages]
         for n, setting in enumerate(boundary.settings):

@@ -31,7 +31,7 @@ class Source:
     parameters: dict[str, list[str]] = field(default_factory=dict)
 
     def shared_source(self, values: list[Any], hint: str) -> str:
-        """Source of a value that occurs in all runs; parts that differ between runs become parameters.
+        """Source of a value that occurs in all runs; parts that differ become parameters, named after ``hint``.
 
         Raises:
             Unwritable: if a value has no source text.
@@ -124,7 +124,7 @@ class Source:
             return
         value = vars(module)[name]
         if isinstance(value, ModuleType) and _of_package(value.__name__):
-            raise Unwritable(f"{module.__name__} uses a whole module of this package, {value.__name__}")
+            raise Unwritable(f"{module.__name__} uses the module {value.__name__}, which a script cannot contain")
         if isinstance(value, ModuleType):
             self.names.imports[f"import {value.__name__} as {name}" if name != value.__name__ else f"import {name}"] = (
                 None
@@ -152,7 +152,7 @@ class Source:
         names = Names({}, self.names.known)
         text = source(value, names)
         if any(_of_package(line.split()[1]) for line in names.imports):
-            raise Unwritable(f"{type(value).__name__} holds objects of this package")
+            raise Unwritable(f"{type(value).__name__} holds objects of this package, which a script cannot create")
         self.names.imports.update(names.imports)
         return text
 

@@ -80,7 +80,7 @@ def _check_draw(law: Law, case: Case) -> None:
 def _validated(record: Any, file: Path, prefix: str) -> dict[str, Any]:  # noqa: ANN401 - JSON
     if not isinstance(record, dict):
         where = prefix.rstrip(".") or "top"
-        raise SentinelError(f"evidence {file}[{where}] is not an object, expected a finding of an audit")
+        raise SentinelError(f"evidence {file}[{where}] is not an object, expected a finding of an audit: audit again")
     try:
         parsed = _Record.model_validate(record)
     except pydantic.ValidationError as error:
@@ -100,7 +100,9 @@ def _validated(record: Any, file: Path, prefix: str) -> dict[str, Any]:  # noqa:
             "the file, so audit again"
         )
     if "spec" not in parsed.target:
-        raise SentinelError(f"evidence {file}[{prefix}target] lacks 'spec', expected a finding of an audit")
+        raise SentinelError(
+            f"evidence {file}[{prefix}target] lacks 'spec', expected a finding of an audit: audit again"
+        )
     law = laws().get(parsed.law)
     if law is None:
         raise SentinelError(f"evidence {file}[{prefix}law] is {parsed.law!r}, expected one of {', '.join(laws())}")

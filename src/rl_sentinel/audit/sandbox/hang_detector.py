@@ -1,7 +1,7 @@
 """Remember functions of the target in which a call hung, so that the next such call is stopped sooner.
 
-A call is not stopped because it enters such a function, but only if it is still in it after a time that is far longer
-than a normal call on a few rows.
+A call is not stopped because it enters such a function, but only if the function still runs after a time that is far
+longer than a normal call on a few rows.
 """
 
 from collections.abc import Sequence

@@ -9,14 +9,14 @@ import sys
 #: Most seconds of processor time for one call of a boundary, and for one law at a boundary.
 CALL_CPU_SECONDS, PAIR_CPU_SECONDS = 15.0, 60.0
 
-#: The same in wall-clock time. A call that used more than the share ``ASLEEP`` of its wall-clock time on the processor
-#: did not sleep, but was slowed down by other processes.
+#: Most seconds of wall-clock time for the same. A call that used more than the share ``ASLEEP`` of its wall-clock time
+#: on the processor did not sleep, but was slowed down by other processes.
 CALL_CLOCK_SECONDS, PAIR_CLOCK_SECONDS, ASLEEP = 60.0, 240.0, 0.02
 
 #: Seconds of processor time after which the stack of a call is read, once another call has hung in the same target.
 SUSPECT_CPU_SECONDS = 0.5
 
-#: The same in wall-clock time, for functions in which a call slept or waited.
+#: Seconds of wall-clock time after which it is read, for functions in which a call slept or waited.
 SUSPECT_CLOCK_SECONDS = 5.0
 
 #: Memory in bytes that a child may use in addition to the loaded worker, and that the worker may use while loading.

@@ -26,7 +26,11 @@ _PASSED = ("PATH", "LANG", "LC_ALL", "SYSTEMROOT", "LD_LIBRARY_PATH")
 
 
 def request(target: TargetSpec, task: Task, *, python: str = sys.executable, **more: Any) -> tuple[Request, Source]:  # noqa: ANN401
-    """Bring the code and the light packages of a target to disk, and build the request for it."""
+    """Fetch the code of a target and the light packages that it imports, and build the request for a worker.
+
+    Returns:
+        The request, and the target's tree on disk.
+    """
     fetched = source(target, python)
     provenance = {"spec": target.text, "commit": fetched.commit, "digest": fetched.digest}
     provenance |= {"stage": more["stage"]} if more.get("stage") else {}

@@ -1,4 +1,4 @@
-"""Bring a target's code to disk: unpack a wheel, use a folder, or check out a git revision."""
+"""Provide the code of a target as a folder: unpack a wheel, use a folder, or check out a git revision."""
 
 import importlib.util
 import re
@@ -41,7 +41,7 @@ class Source:
 
 
 def source(target: TargetSpec, python: str = sys.executable) -> Source:
-    """Bring the code of a target to disk (from the cache where possible).
+    """The tree of a target on disk; a release or a git revision is fetched, unless the cache has it.
 
     Raises:
         SentinelError: if the release, folder, revision or installation does not exist.

@@ -68,7 +68,7 @@ def _functions_of(file: Path, relative: str) -> Iterator[SignalFunction]:
 
 
 def functions_in(node: ast.AST, within: str = "") -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
-    """Functions and methods with qualified names; nested functions belong to the outer one."""
+    """Functions and methods with their qualified names; functions inside a function are not listed separately."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
             yield f"{within}{child.name}", child
@@ -91,7 +91,7 @@ def roles_in(node: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[str, ...]:
 
 
 def computes(node: ast.AST) -> bool:
-    """Whether the body computes: a tensor reduction, or a product, difference or quotient."""
+    """Whether the code contains a tensor operation such as a sum or a clamp, or a product, difference or quotient."""
     for inner in ast.walk(node):
         if isinstance(inner, ast.Call) and _called_name(inner) in _COMPUTES:
             return True

@@ -44,7 +44,7 @@ class Listed(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answers(Expectation):
-    """Expect that a call returns; ``exception`` is the exception that it raised, or empty, and ``line`` its line.
+    """Expect that a call returns; ``exception`` is the exception that it raised, or empty; ``line`` raised it.
 
     ``listed`` is the listed value that the call used, if any: the exception may then name what this value needs.
     """

@@ -56,7 +56,11 @@ class Moves(Expectation):
         return because(f"{self.change.subject} had no effect on {target}{batches}", self.reason)
 
     def assertion(self, observed: str, expected: str = "") -> str:
-        """A Python expression: the output differs somewhere; with a direction, it moves in it at all of ``where``."""
+        """A Python expression that is True if the output moves.
+
+        Without a direction, the output must differ somewhere. With a direction, it must move that way at every position
+        of ``where``.
+        """
         if not self.direction:
             return f"bool((({observed}) != ({expected})).any())"
         rise = f"({observed}) - ({expected})" if self.direction > 0 else f"({expected}) - ({observed})"

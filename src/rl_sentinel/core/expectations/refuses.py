@@ -46,5 +46,5 @@ class Refuses(Expectation):
         return f"{fault}: {listed}"
 
     def assertion(self, observed: str, expected: str = "") -> str:  # noqa: ARG002 - the signature of the base class
-        """A Python expression: the attempt has the message of a refusal, or None if it must be accepted."""
+        """A Python expression: the attempt was refused with a message or, with ``accepts``, it was not refused."""
         return f"({observed}) is {'None' if self.accepts else 'not None'}"

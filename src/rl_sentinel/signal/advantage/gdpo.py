@@ -43,7 +43,7 @@ def advantages(
         A^{(k)}_b = \frac{r^{(k)}_b - \bar r^{(k)}_{g(b)}}{s^{(k)}_{g(b)} + \epsilon}
 
     Args:
-        reward_parts: ``K`` rewards per response, each in its own reward unit.
+        reward_parts: ``K`` rewards per response, each in its reward unit.
         group: prompt id per response; any integers, in any order.
         live: True where the response has at least one trained token.
         weight: the weight of each part in the sum, a ratio.

@@ -145,7 +145,7 @@ class _Turns(NamedTuple):
 
 
 def _turns(turn: Tensor, mask: Mask) -> _Turns:
-    """Find the turns: a trained token begins one if its row or turn differs from the previous trained token's."""
+    """Find the turns: a turn begins where the row or the turn number of the trained tokens changes."""
     where = trained(mask)
     position = torch.nonzero(where.flatten()).squeeze(1)
     row = mask.row[position] if isinstance(mask, Segments) else position // max(1, where.shape[1])

@@ -44,7 +44,7 @@ def tokens_kept(  # noqa: PLR0913 - two columns, their mask, the estimate and it
     low: float,
     high: float,
 ) -> Bool[Tensor, "*S"]:
-    r"""Select the trained tokens whose own KL estimate is within two bounds.
+    r"""Select the trained tokens that have a KL estimate within two bounds.
 
     .. math:: l \le k_t \le u
 

@@ -16,7 +16,7 @@ from rl_sentinel.signal.segments import Mask
 def cispo(  # noqa: PLR0913 - the columns and numbers of the loss
     mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor, *, clip_low: float, clip_high: float
 ) -> Sloped:
-    """CISPO: the weight is a constant."""
+    """CISPO: the derivative treats the weight as a constant."""
     current, gained = selected(logprob, mask=mask), selected(advantage, mask=mask)
     ratio = selected(logprob - old_logprob, mask=mask).exp().detach()
     slope = ratio.clamp(1 - clip_low, 1 + clip_high) * gained
@@ -33,7 +33,7 @@ def clip_cov(  # noqa: PLR0913 - the columns and numbers of the loss
     clip_low: float,
     clip_high: float,
 ) -> Sloped:
-    """Clip-Cov: chosen tokens that PPO does not clip have value 0."""
+    """Clip-Cov: chosen tokens that PPO does not clip have value 0 and derivative 0."""
     ratio, gained = exponential(selected(logprob - old_logprob, mask=mask)), selected(advantage, mask=mask)
     plain, held = weighed(ratio, gained), ratio.clamp(1 - clip_low, 1 + clip_high) * gained
     moves = plain <= held
@@ -50,7 +50,7 @@ def dual_clip(  # noqa: PLR0913 - the columns and numbers of the loss
     clip_high: float,
     ceiling: float,
 ) -> Sloped:
-    """Dual clip: neither clip has a slope."""
+    """Dual clip: the derivative is 0 where the loss is clipped."""
     ratio, gained = exponential(selected(logprob - old_logprob, mask=mask)), selected(advantage, mask=mask)
     plain, held = weighed(ratio, gained), ratio.clamp(1 - clip_low, 1 + clip_high) * gained
     least = torch.where(gained < 0, ceiling * gained, -torch.inf)
@@ -69,7 +69,7 @@ def gspo(  # noqa: PLR0913 - the columns and numbers of the loss
 
 
 def importance_sampling(mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor) -> Sloped:
-    """The weighted advantage is its own slope."""
+    """Importance sampling: the derivative equals the value."""
     ratio = exponential(selected(logprob - old_logprob, mask=mask))
     value = weighed(ratio, selected(advantage, mask=mask))
     return value, value
@@ -78,7 +78,7 @@ def importance_sampling(mask: Tensor, logprob: Tensor, old_logprob: Tensor, adva
 def kl_cov(  # noqa: PLR0913 - the columns and numbers of the loss
     mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor, chosen: Tensor, *, penalty: float
 ) -> Sloped:
-    """KL-Cov: the absolute log-ratio of chosen tokens is a penalty."""
+    """KL-Cov: ratio times advantage, minus ``penalty`` times the absolute log-ratio at chosen tokens."""
     log_ratio = selected(logprob - old_logprob, mask=mask)
     plain, held = weighed(exponential(log_ratio), selected(advantage, mask=mask)), selected(log_ratio, mask=chosen)
     return plain - penalty * held.abs(), plain - penalty * held.sign()
@@ -87,7 +87,7 @@ def kl_cov(  # noqa: PLR0913 - the columns and numbers of the loss
 def ppo(  # noqa: PLR0913 - the columns and numbers of the loss
     mask: Tensor, logprob: Tensor, old_logprob: Tensor, advantage: Tensor, *, clip_low: float, clip_high: float
 ) -> Sloped:
-    """PPO: the clip has no slope."""
+    """PPO: the derivative is 0 where the loss is clipped."""
     ratio, gained = exponential(selected(logprob - old_logprob, mask=mask)), selected(advantage, mask=mask)
     plain, held = weighed(ratio, gained), ratio.clamp(1 - clip_low, 1 + clip_high) * gained
     return torch.minimum(plain, held), selected(plain, mask=plain <= held)
@@ -102,7 +102,7 @@ def sapo(  # noqa: PLR0913 - the columns and numbers of the loss
     temperature: float,
     negative_temperature: float,
 ) -> Sloped:
-    """SAPO: the slope of the gate is a sigmoid times one minus it."""
+    """SAPO: the derivative of the gate is a sigmoid, times 1 minus this sigmoid."""
     ratio, gained = exponential(selected(logprob - old_logprob, mask=mask)), selected(advantage, mask=mask)
     steep = torch.where(gained > 0, gained.new_full((), temperature), gained.new_full((), negative_temperature))
     gate = torch.sigmoid(steep * (ratio - 1))

@@ -74,7 +74,7 @@ class _FromLogits(torch.autograd.Function):
 
 
 def _entropy(own: Tensor) -> Tensor:
-    """Entropy of each row from its log-probs, which are overwritten; minus infinity counts 0."""
+    """Entropy of each row from its log-probs, which are overwritten; a log-prob of minus infinity adds 0."""
     return -own.exp().mul_(own.clamp_(min=NOTHING)).sum(dim=1)
 
 

@@ -38,13 +38,13 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
     clip_high: float,
     aggregation: Aggregation,
 ) -> Float[Tensor, ""]:
-    r"""PPO's loss with the geometric mean of a response's ratios in place of each token's own.
+    r"""PPO's loss with the geometric mean of a response's ratios in place of the ratio of each token.
 
     .. math:: L_t = -\min(s_t A_t, \operatorname{clip}(s_t, 1 - \epsilon_l, 1 + \epsilon_h) A_t), \quad
         s_t = \operatorname{sg}\left[\exp \frac{1}{|y|} \sum_{j} \log \rho_j\right]
         \frac{\pi_t}{\operatorname{sg}[\pi_t]}
 
-    All tokens of a response share one ratio and are clipped together; each has its own share of the
+    All tokens of a response share one ratio and are clipped together; each token has a separate share of the
     gradient, so that the advantage may differ from token to token.
 
     Args:
@@ -54,7 +54,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
         mask: True on trained tokens; other values are ignored.
         clip_low: the response's ratio is clipped from below at 1 - ``clip_low``; the paper has 3e-4.
         clip_high: the response's ratio is clipped from above at 1 + ``clip_high``; the paper has 4e-4.
-        aggregation: how token losses become one number; the paper's is ``"sequence-mean-token-mean"``.
+        aggregation: how token losses become one number; the paper uses ``"sequence-mean-token-mean"``.
 
     Returns:
         The loss; 0 where no token is trained.

@@ -39,7 +39,7 @@ def dry_run(
     *,
     parts: int,
 ) -> LossForm:
-    """Run four rows through ``signal.path`` and the loss.
+    """Run four rows through ``signal.path`` and the loss, and find out the form of the loss.
 
     Args:
         recipe: for the loss's aggregation.

@@ -42,7 +42,7 @@ class Component(Table):
 class LoraSettings(Table):
     """Low-rank matrices of rank ``rank`` beside the weights of the modules ``targets``, scaled by ``alpha / rank``.
 
-    The modules ``whole`` train with all their weights, such as ``lm_head``.
+    The modules in ``whole``, such as ``lm_head``, train with all their weights.
     """
 
     rank: Count = 16
@@ -115,7 +115,10 @@ class RolloutSettings(Table):
 
 
 class ChatSettings(Table):
-    """A chat template around prompts and replies: a Jinja file, or the tokenizer's own; and a system prompt."""
+    """A chat template for prompts and replies, and a system prompt.
+
+    ``template`` is a Jinja file, or ``tokenizer`` for the template of the tokenizer.
+    """
 
     template: str = "tokenizer"
     system: str = ""
@@ -133,12 +136,12 @@ class RewardSettings(Table):
     @pydantic.field_validator("least", "most")
     @classmethod
     def _no_bound(cls, bound: float | None, field: pydantic.ValidationInfo) -> float | None:
-        """None for the infinity that bounds nothing, since JSON has no infinity."""
+        """Replace an infinite bound, which bounds nothing, by None, since JSON has no infinity."""
         return None if bound == (-math.inf if field.field_name == "least" else math.inf) else bound
 
 
 class LossSettings(Component):
-    """A loss by its module's name, and its aggregation over tokens.
+    """A loss, by the name of its module, and how the losses of tokens are aggregated.
 
     ``chosen`` is a function of ``signal.covariance``, for a loss that treats some tokens differently.
     """
@@ -210,7 +213,11 @@ class EvaluationSettings(Table):
 
 
 class CompletionsSettings(Table):
-    """The responses of every ``every``-th step in ``completions.jsonl``, 0 for none; ``show`` of them on the screen."""
+    """Which responses are logged and printed.
+
+    The responses of every ``every``-th step are written to ``completions.jsonl`` (0: never), and ``show`` of them are
+    printed.
+    """
 
     every: Annotated[int, Field(ge=0)] = 1
     show: Annotated[int, Field(ge=0)] = 2

@@ -19,7 +19,8 @@ from rl_sentinel.core.errors import InputError, SentinelError
 from rl_sentinel.core.phrasing import nearest, shortened
 from rl_sentinel.signal.ready import Ready
 
-#: Checks a function's result, given its positional arguments: what was expected instead, or "" if it is valid.
+#: A function of a result and of the positional arguments of the call. It returns a description of the expected result,
+#: or "" if the result is valid.
 ResultCheck = Callable[[Any, tuple[Any, ...]], str]
 
 

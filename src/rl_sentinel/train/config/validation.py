@@ -79,7 +79,7 @@ def _validate_pairs(recipe: Recipe, *, outcome: bool) -> None:
 
 
 def _validate_url(rollout: RolloutSettings) -> None:
-    """Reject an address without an engine that reads it, and such an engine without an address."""
+    """Reject an address that the engine does not use, and a missing address that the engine needs."""
     if rollout.url and rollout.engine == "process":
         raise SentinelError(
             f"rollout.url is {rollout.url!r} with engine process, expected no address: set rollout.engine to http or "

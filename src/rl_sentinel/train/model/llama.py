@@ -110,7 +110,7 @@ class Layer(nn.Module):
     """A transformer block: attention, then the MLP, each with a norm before it and a residual connection."""
 
     def __init__(self, shape: Shape, number: int) -> None:
-        """Build the layer whose number is ``number``, counted from 0."""
+        """Build the layer with the index ``number``, counted from 0."""
         super().__init__()
         self.self_attn, self.mlp = Attention(shape, number), FeedForward(shape)
         self.input_layernorm = nn.RMSNorm(shape.hidden, eps=1e-6)

@@ -34,7 +34,7 @@ def apply_lora(policy: Policy, settings: LoraSettings | None, *, seed: int) -> N
     settings, nothing is changed.
 
     Raises:
-        SentinelError: if peft is not installed, or a target is not a module of the model, or its output projection.
+        SentinelError: if peft is not installed, or a target is not a module of the model or is its output projection.
     """
     if settings is None:
         return

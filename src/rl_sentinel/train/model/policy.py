@@ -18,7 +18,7 @@ from rl_sentinel.train.run.distributed import Ranks
 
 
 class Tokenizer(Protocol):
-    """Text to token ids and back."""
+    """Convert text to token ids and back."""
 
     @property
     def padding(self) -> int:

@@ -36,7 +36,7 @@ class Prefilled(NamedTuple):
 
 
 def prefill(policy: Policy, prompts: Sequence[tuple[int, ...]], *, width: int, of: Readout = logits) -> Prefilled:
-    """Run prompts through the policy, equal ones once; one row per prompt; differentiable.
+    """Run prompts through the policy, each distinct prompt once; the result has a row per prompt and is differentiable.
 
     Args:
         policy: the policy.

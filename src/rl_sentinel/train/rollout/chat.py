@@ -41,7 +41,7 @@ class ChatEnvironment:
         return self._rendered(Request(task, tuple(responses), ended), self.inner.reply(task, responses, ended=ended))
 
     def replies(self, requests: Sequence[Request]) -> list[str | Outcome]:
-        """The replies of a turn."""
+        """The replies of one turn, rendered; they are computed together if the inner environment supports it."""
         together = getattr(self.inner, "replies", None)
         if together is None:
             return [self.reply(r.task, r.responses, ended=r.ended) for r in requests]
@@ -78,7 +78,7 @@ def apply_chat(environment: None, chat: ChatSettings | None, tokenizer: Tokenize
 
 
 def apply_chat(environment: Environment | None, chat: ChatSettings | None, tokenizer: Tokenizer) -> Environment | None:
-    """Wrap an environment in a recipe's chat template; unchanged without one.
+    """Wrap an environment so that it renders the recipe's chat template; without a template, return it unchanged.
 
     Raises:
         SentinelError: if the template cannot be read, or the tokenizer has none.

@@ -20,7 +20,7 @@ from rl_sentinel.train.run import rng
 
 
 class CheckedEnvironment:
-    """An environment whose ``task`` and ``reply`` are validated; other attributes are the inner environment's."""
+    """An environment whose ``task`` and ``reply`` are validated; other attributes come from the inner environment."""
 
     def __init__(self, inner: Any, name: str) -> None:  # noqa: ANN401 - what a recipe named
         """Store the environment, and its name in the recipe for messages.
@@ -49,7 +49,7 @@ class CheckedEnvironment:
         """Draw a task.
 
         Raises:
-            SentinelError: if the inner environment raises, or returns anything else.
+            SentinelError: if the inner environment raises, or does not return a task with a prompt.
         """
         return self._checked_task("task", call_user_code(self._key("task"), self._inner.task, rng))
 
@@ -103,13 +103,13 @@ class CheckedEnvironment:
 
 
 class CheckedWarmStartEnvironment(CheckedEnvironment):
-    """An environment that also has demonstrations."""
+    """A checked environment that also has demonstrations."""
 
     def warm(self, rng: random.Random) -> tuple[str, str, bool]:
         """Draw a prompt, a response, and whether the response ends.
 
         Raises:
-            SentinelError: if the inner environment raises, or returns anything else.
+            SentinelError: if the inner environment raises, or does not return these three values.
         """
         answer = call_user_code(self._key("warm"), self._inner.warm, rng)
         three = isinstance(answer, (tuple, list)) and len(answer) == 3

@@ -1,4 +1,4 @@
-"""Call functions concurrently, each with a time limit; a call that hangs or raises loses only its own result."""
+"""Call functions concurrently, each with a time limit; a call that hangs or raises does not affect other results."""
 
 import asyncio
 import faulthandler
@@ -41,11 +41,14 @@ class Call(NamedTuple):
 def call_all(calls: Sequence[Call], *, concurrency: int = CONCURRENCY) -> list[Any]:
     """The result of each call in order; the exception of a call that raised; ``TimeoutError`` after its time limit.
 
-    A time limit starts when its call starts. A thread cannot be stopped: a plain function that never returns keeps
-    its thread until the process ends. Async calls share one event loop, which stays between calls of this function. If
-    one blocks it, the others are made again in a new loop, and its function is called in threads from then on. A call
-    that keeps Python's global lock, as a regular expression that backtracks, stops every thread: after twice the
-    longest time limit and ten seconds the process ends with the traceback of all threads.
+    A time limit starts when its call starts. A thread cannot be stopped: a plain function that never returns keeps its
+    thread until the process ends.
+
+    Async calls share one event loop, which stays between calls of this function. If a call blocks the loop, the other
+    calls are made again in a new loop; the function of the blocking call runs in threads from then on.
+
+    A call that keeps Python's global lock, such as a regular expression that backtracks, stops every thread. After
+    twice the longest time limit and ten seconds, the process then ends with the traceback of all threads.
 
     Example:
         >>> from rl_sentinel.train.rollout.concurrent_calls import Call, call_all
@@ -63,14 +66,14 @@ def call_all(calls: Sequence[Call], *, concurrency: int = CONCURRENCY) -> list[A
 
 
 class _RunningCalls:
-    """Calls by their numbers: which wait, which have started, and the results.
+    """The state of the calls, by index: the calls that wait, the calls that have started, and the results.
 
     Attributes:
         plain: the calls that wait for a thread.
         coroutines: the calls that wait for the event loop.
-        started: when a call has started, by ``clock``.
-        clock: seconds in which this process ran, so that a pause of all of it costs no call its time.
-        futures, tasks: those of calls in the event loop.
+        started: the value of ``clock`` at the start of each call.
+        clock: seconds in which this process ran, so that a pause of the whole process costs no call its time.
+        futures, tasks: the futures and tasks of the calls in the event loop.
         results: the results so far.
     """
 
@@ -106,7 +109,7 @@ class _RunningCalls:
             self._start_coroutine(self.coroutines.popleft())
 
     def take(self) -> None:
-        """Wait a moment for a result, and take all that are there; the late result of an expired call is dropped."""
+        """Wait briefly for a result, then take all finished results; the late result of an expired call is dropped."""
         with suppress(queue.Empty):
             self._take(timeout=_CHECK_EVERY)
             while True:
@@ -117,7 +120,7 @@ class _RunningCalls:
         self.results.setdefault(number, result)
 
     def check(self) -> None:
-        """Every moment, give up the calls that are past their time limit, and look after the event loop."""
+        """At most every ``_CHECK_EVERY`` seconds, give up calls past their time limit, and check the event loop."""
         passed = time.monotonic() - self._checked
         if passed < _CHECK_EVERY:
             return
@@ -181,7 +184,7 @@ class _RunningCalls:
         future.add_done_callback(finish)
 
     def _look_after(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Ask the event loop for an answer; replace it if it gives none for a while."""
+        """Ask the event loop for a response; replace the loop if it has not responded for a while."""
         if self._answered.is_set():
             self._answered.clear()
             self._unanswered = 0
@@ -230,9 +233,9 @@ def _runs_in_loop(call: Call) -> bool:
 
 @contextmanager
 def _watchdog(seconds: float) -> Iterator[Callable[[], None]]:
-    """End the process with a traceback if the yielded function is not called for so long.
+    """End the process with a traceback if the yielded function is not called for ``seconds`` seconds.
 
-    Only a thread outside Python can do this while a call keeps the global lock: ``faulthandler`` has one.
+    While a call keeps the global lock, only a thread outside of Python can do this; ``faulthandler`` has such a thread.
     """
     file, armed = sys.__stderr__, -math.inf
 

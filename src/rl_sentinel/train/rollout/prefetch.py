@@ -35,7 +35,7 @@ class Prefetcher:
         self._thread = ThreadPoolExecutor(1) if staleness else None
 
     def publish(self, weights: Weights, *, version: int, until: int) -> None:
-        """Sample the batches that belong to a new version, of steps before ``until``.
+        """Start to sample the batches that a new version of the weights must sample, of steps before ``until``.
 
         Later steps are only recorded, for a checkpoint from which the run is extended.
         """
@@ -44,7 +44,7 @@ class Prefetcher:
             self.submit(step, weights, version, until=until)
 
     def submit(self, step: int, weights: Weights, version: int, *, until: int) -> None:
-        """Sample the batch of one step, if it is before ``until``."""
+        """Start to sample the batch of one step, if the step is before ``until``."""
         self._versions[step] = version, weights
         if self._thread is not None and step < until:
             self._futures[step] = self._thread.submit(self._sample, step, weights, version)
@@ -57,7 +57,7 @@ class Prefetcher:
         return self._futures.pop(step).result()
 
     def call(self, function: Callable[[], list[Any]]) -> list[Any]:
-        """Call a function that uses the sampler, after the batches that are being sampled."""
+        """Call a function that uses the sampler, after all batches that were submitted before."""
         return function() if self._thread is None else self._thread.submit(function).result()
 
     def pending(self) -> list[tuple[int, int, Weights]]:

@@ -24,7 +24,7 @@ def draw_task(environment: Environment, seed: int, step: int, number: int, *, pr
 def encode_prompt(
     environment: Environment, tokenizer: Tokenizer, task: Task, tokens: int
 ) -> tuple[str, tuple[int, ...]]:
-    """The text of a task's prompt and its ids, which must leave room for a response of so many tokens.
+    """The text of a task's prompt and its token ids; a response of ``tokens`` tokens must fit after it.
 
     Raises:
         SentinelError: if the prompt is empty, has an unknown character, or leaves no room for the response.
@@ -41,8 +41,8 @@ def encode_prompt(
 def require_room(environment: Environment, tokenizer: Tokenizer, recipe: Recipe) -> None:
     """Check before the first step that no prompt of a data set is too long for the run's steps.
 
-    Encoded are texts with more bytes than half the positions, since a token has one byte or more, and the longest ones,
-    which show whether a chat template makes them much longer.
+    Only prompts that may be too long are encoded: texts with more bytes than half of the free positions, since a token
+    has at least one byte; and the longest texts, which show whether a chat template makes them much longer.
 
     Raises:
         SentinelError: if a prompt leaves no room for a response; the message names its row.
@@ -83,7 +83,7 @@ def require_length(tokenizer: Tokenizer, prompt: int, tokens: int, *, what: str,
 
 
 def encode_text(tokenizer: Tokenizer, text: str, source: str = "") -> tuple[int, ...]:
-    """Encode a text of the environment; ``source`` says in a message where it is from.
+    """Encode a text of the environment; ``source`` tells the error message where the text is from.
 
     Raises:
         SentinelError: if the tokenizer cannot encode the text.

@@ -95,7 +95,7 @@ def score_all(
         correct_from: the least reward of a correct response.
 
     Returns:
-        An outcome per response. Its reward is the weighted sum and its parts are the functions' own numbers; if a
+        An outcome per response. Its reward is the weighted sum and its parts are the results of the functions; if a
         function raised, hung or did not return a finite number, it has the failure instead.
     """
     results = call_all([reward.call(values) for values in responses for reward in rewards])

@@ -47,9 +47,9 @@ def _parse(line: str, where: str) -> Row:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise SentinelError(f"{where} cannot be read ({error}), expected a JSON object") from error
+        raise SentinelError(f"{where} cannot be read ({error}), expected a JSON object: fix this line") from error
     if not isinstance(row, dict):
-        raise SentinelError(f"{where} is {line[:40]!r}, expected a JSON object with a value per column")
+        raise SentinelError(f"{where} is {line[:40]!r}, expected a JSON object with a value per column: fix this line")
     return row
 
 

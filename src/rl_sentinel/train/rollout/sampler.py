@@ -31,7 +31,7 @@ class Sampler:
     greedy_too: bool
 
     def sample_step(self, step: int, weights: Weights, version: int) -> list[Episode]:
-        """This rank's episodes of a step."""
+        """Load the weights, and sample this rank's episodes of a step."""
         assert weights is not None  # noqa: S101 - published before
         rollout, measure = self.recipe.rollout, self.stopwatch.measure(step)
         with measure("publish"):
@@ -47,7 +47,7 @@ class Sampler:
     def sample_evaluation(
         self, settings: EvaluationSettings, weights: Mapping[str, Tensor], version: int
     ) -> list[Episode]:
-        """This rank's episodes of an evaluation: a greedy one per held-out task, and the samples for pass@k.
+        """Sample this rank's episodes of an evaluation: a greedy one per held-out task, and the samples for pass@k.
 
         The tasks and random numbers depend on the environment alone, so that evaluations of all steps and seeds use
         the same ones.

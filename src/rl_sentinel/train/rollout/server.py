@@ -21,7 +21,7 @@ from rl_sentinel.train.rollout.engine.process import Engine
 
 
 class Server(ThreadingHTTPServer):
-    """Serves one request at a time."""
+    """An HTTP server that serves one request at a time."""
 
     daemon_threads = True
 
@@ -37,7 +37,7 @@ class Server(ThreadingHTTPServer):
         return {"/v1/weights": self.load_weights, "/v1/completions": self.complete}
 
     def load_weights(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Load weights from a file."""
+        """Load weights from a file, and reply with their version."""
         self.policy.model.load_state_dict(torch.load(request["path"], map_location="cpu", weights_only=True))
         self.version = int(request["version"])
         return {"weight_version": self.version}
@@ -65,7 +65,7 @@ class Handler(BaseHTTPRequestHandler):
     server: Server
 
     def do_POST(self) -> None:
-        """Answer in JSON."""
+        """Call the handler of the path, and send its result as JSON."""
         try:
             request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             with self.server.lock:

@@ -5,7 +5,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 
 class CheckpointWriter:
-    """Runs one function at a time that writes a checkpoint; its error is raised here, at the latest by ``close``.
+    """Runs functions that write checkpoints, one at a time; their errors are raised by ``write`` or ``close``.
 
     Example:
         >>> from rl_sentinel.train.run.checkpoint_writer import CheckpointWriter
@@ -18,7 +18,7 @@ class CheckpointWriter:
     """
 
     def __init__(self, *, background: bool) -> None:
-        """With ``background``, functions run in a separate thread."""
+        """Run functions in a separate thread if ``background``, otherwise in the calling thread."""
         self._thread = ThreadPoolExecutor(1, "checkpoint") if background else None
         self._running: Future[object] | None = None
 

@@ -37,7 +37,7 @@ class Ranks:
     size: int
     #: The process group of the thread that samples, whose collectives must not mix with those of the main thread.
     sampling: Any = field(default=None, compare=False, repr=False)
-    #: The same for the thread that writes checkpoints.
+    #: The process group of the thread that writes checkpoints.
     saving: Any = field(default=None, compare=False, repr=False)
 
     @classmethod
@@ -93,7 +93,7 @@ class Ranks:
                 distributed.barrier(group=group)
 
     def own_slice(self, whole: Sequence[Any]) -> list[Any]:
-        """This rank's slice of a sequence; the slices of all ranks, in order, are the sequence."""
+        """This rank's slice of a sequence; joined in rank order, the slices of all ranks give the sequence."""
         bounds = [len(whole) * n // self.size for n in range(self.size + 1)]
         return list(whole[bounds[self.rank] : bounds[self.rank + 1]])
 
@@ -180,7 +180,7 @@ class FullWeights(Mapping[str, Tensor]):
             return gather()
 
     def __iter__(self) -> Iterator[str]:
-        """The names."""
+        """The names of the tensors."""
         return iter(self._weights)
 
     def __len__(self) -> int:
@@ -190,7 +190,7 @@ class FullWeights(Mapping[str, Tensor]):
 
 @contextmanager
 def peer_failure_in_one_line() -> Iterator[None]:
-    """Report a collective that failed because another rank did.
+    """Report a collective operation that failed because another rank failed.
 
     Raises:
         SentinelError: if the collective raises.
@@ -199,7 +199,9 @@ def peer_failure_in_one_line() -> Iterator[None]:
         yield
     except RuntimeError as error:
         reason = str(error).partition("\n")[0][:120]
-        raise SentinelError(f"another process has failed ({reason}): see its own message for the cause") from error
+        raise SentinelError(
+            f"another process has failed ({reason}): see the message of that process for the cause"
+        ) from error
 
 
 #: A single process.

@@ -20,7 +20,7 @@ from rl_sentinel.train.run.fingerprint import differing_keys
 from rl_sentinel.train.run.run_directory import FURTHER_LOGS, RunDirectory
 
 #: What to do if a log has a line that no run writes.
-_NAME_A_RUN = "no run wrote this line, name the folder of a run"
+_NAME_A_RUN = "no run wrote this, name the folder of a run"
 
 
 class Journal:
@@ -190,7 +190,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     except OSError as error:
         raise SentinelError(f"{path} cannot be read ({error.strerror}): name the folder of a run") from error
     except ValueError as error:
-        raise SentinelError(f"{path} is not UTF-8 ({error}), expected a JSON object per line") from error
+        raise SentinelError(f"{path} is not UTF-8 ({error}), expected a JSON object per line: {_NAME_A_RUN}") from error
     if not text:
         raise SentinelError(f"{path} is empty, expected a JSON object per line: wait for the first step")
     return [_parse_step(line, f"{path} line {number}") for number, line in enumerate(text, 1)]
@@ -210,7 +210,9 @@ def _parse_step(line: str, where: str) -> dict[str, Any]:
     try:
         entry = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise SentinelError(f"{where} cannot be read ({error}), expected a JSON object per line") from error
+        raise SentinelError(
+            f"{where} cannot be read ({error}), expected a JSON object per line: {_NAME_A_RUN}"
+        ) from error
     if not isinstance(entry, dict) or not isinstance(entry.get("step"), int):
         raise SentinelError(f"{where} is {line[:40]!r}, expected an object with its step: {_NAME_A_RUN}")
     for key, value in entry.items():

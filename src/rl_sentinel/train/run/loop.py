@@ -57,7 +57,7 @@ def train(
 
     Args:
         recipe: the recipe.
-        cache: the cache of warm starts, with the signature of ``audit.cache.kept``.
+        cache: the cache of warm starts, with the signature of ``audit.source.cache.cached_folder``.
         callbacks: progress reports.
         ranks: this process among all that train together.
         wrap_path: wraps ``signal.path.loss_ready``, for twin runs.

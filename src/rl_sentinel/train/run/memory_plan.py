@@ -62,7 +62,7 @@ class MemoryPlan:
         return stays + max(sum(self.needs.get(name, 0) for name in phase) for phase in PHASES)
 
     def require_room(self) -> None:
-        """Check that the device has the memory.
+        """Check that the device has enough memory.
 
         Raises:
             SentinelError: if it does not.
@@ -90,10 +90,10 @@ def plan_memory(recipe: Recipe, *, processes: int = 1) -> MemoryPlan:
     """Compute the memory that each process of a recipe needs.
 
     Weights, gradients and the optimizer are counted exactly. Activations are the tensors that one forward pass of the
-    largest part of a mini-batch saves for its gradient, at the longest prompt of the first steps and the longest
-    response, with as many different prompts as a part can have, and those of one layer if layers are computed again;
-    with LoRA, the activations of full training are counted. Not counted: torch itself, fragmentation, and the critic's
-    activations.
+    largest part of a mini-batch saves for its gradient. This part has the longest prompt of the first steps, the
+    longest response, and as many different prompts as possible. If layers are computed again, the activations of one
+    layer are added. With LoRA, the activations of full training are counted. Not counted: torch itself, fragmentation,
+    and the critic's activations.
 
     Args:
         recipe: the recipe.
@@ -141,7 +141,7 @@ def plan_memory(recipe: Recipe, *, processes: int = 1) -> MemoryPlan:
 
 @dataclass(frozen=True, slots=True)
 class _CacheShape:
-    """For each layer, the number of keys (or values) that it keeps for a token."""
+    """The number of layers, and the number of keys (or values) that each layer keeps for a token."""
 
     layers: int
     keys: int
@@ -213,7 +213,7 @@ def _number_bytes(recipe: Recipe) -> int:
 
 
 def _saved_by(model: nn.Module, forward: Callable[[], Tensor], number: int) -> int:
-    """The bytes that autograd keeps for the gradient of a forward pass, without weights, and those of its result."""
+    """Bytes that autograd keeps for the gradient of a forward pass, without weights, plus the bytes of the result."""
     weights, saved, storages = [p.untyped_storage() for p in model.parameters()], dict[int, int](), list[object]()
     weight_ids = {storage._cdata for storage in weights}  # noqa: SLF001 - the identity of a storage has no public name
 
@@ -230,7 +230,7 @@ def _saved_by(model: nn.Module, forward: Callable[[], Tensor], number: int) -> i
 
 
 def _vocabulary(model: nn.Module) -> int:
-    """The rows of the head's weight; 0 if logits are more than a product with it."""
+    """The size of the vocabulary, by the head's weight; 0 if logits are more than a product with this weight."""
     head = getattr(model, "head", None)
     return len(head) if isinstance(head, Tensor) else 0
 

@@ -17,7 +17,7 @@ from rl_sentinel.train.run.sharded_state import collect_shards
 
 
 def resume_run(run: Run) -> None:
-    """Restore the newest intact checkpoint, and truncate the metrics to it.
+    """Restore the newest intact checkpoint, and truncate the logs to it; without a checkpoint, start from step 0.
 
     Raises:
         SentinelError: if the checkpoint is of another recipe, or of other data.
@@ -91,6 +91,9 @@ def _data_digest(run: Run) -> str:
 
 
 def _pending(run: Run) -> list[tuple[int, int, Weights]]:
-    """The prefetched steps for a checkpoint; None means the newest weights, which the checkpoint already has."""
+    """The prefetched steps for a checkpoint, as step, version and weights.
+
+    The weights are None if they are the newest, which the checkpoint already has.
+    """
     pending = run.prefetcher.pending()
     return [(step, version, None if version == run.state.step else weights) for step, version, weights in pending]

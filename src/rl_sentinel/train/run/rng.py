@@ -19,10 +19,10 @@ def derive_seed(*words: object) -> int:
 
 
 def python_rng(*words: object) -> random.Random:
-    """A generator of Python's ``random``."""
+    """A generator of Python's ``random``, seeded with words."""
     return random.Random(derive_seed(*words))
 
 
 def torch_generator(*words: object) -> torch.Generator:
-    """A generator of torch, on the CPU whatever the model's device, so that runs are equal on all devices."""
+    """A generator of torch, seeded with words; it is on the CPU, so that runs are equal on all devices."""
     return torch.Generator().manual_seed(derive_seed(*words))

@@ -19,8 +19,10 @@ from rl_sentinel.train.run.training_state import TrainingState
 
 @dataclass(frozen=True, slots=True)
 class Callbacks:
-    """Progress reports: warm-start steps (done, total), each step's metrics and timing, messages, and more.
+    """Functions that report progress; by default they do nothing.
 
+    ``warm_start`` gets the number of warm-start steps done and the total; ``step`` the metrics and the timing of a
+    step; ``message`` a line of text; ``completions`` the responses to print; ``evaluation`` a step and its metrics.
     ``opened`` is called with the run's folder, which is locked, before a model is built; an error there stops the run.
     """
 

@@ -32,7 +32,7 @@ class Stopwatch:
     """
 
     def __init__(self) -> None:
-        """Nothing is measured yet."""
+        """Start without any measured time."""
         self._lock = threading.Lock()
         self._seconds: dict[tuple[int, str], float] = defaultdict(float)
 
@@ -56,6 +56,6 @@ class Stopwatch:
         return {name: round(value, 6) for name, value in (more | times).items()}
 
     def take(self, step: int) -> dict[str, float]:
-        """The seconds of each phase of a step, 0 where it did not run; a second call returns 0 for all."""
+        """The seconds of each phase of a step, 0 for a phase that did not run; a second call returns zeros."""
         with self._lock:
             return {name: self._seconds.pop((step, name), 0.0) for name in PHASES}

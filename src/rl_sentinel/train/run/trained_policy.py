@@ -51,7 +51,10 @@ def read_run_recipe(path: str) -> Recipe:
         tables = json.loads((run / "recipe.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise SentinelError(f"{run / 'recipe.json'} cannot be read ({reason}), expected a run's recipe") from error
+        message = (
+            f"{run / 'recipe.json'} cannot be read ({reason}), expected a run's recipe: name the folder of another run"
+        )
+        raise SentinelError(message) from error
     return parse_recipe({**tables, "out": str(run)}, where=str(run / "recipe.json"))
 
 

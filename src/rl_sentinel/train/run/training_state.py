@@ -21,8 +21,8 @@ from rl_sentinel.train.update.optimizer_step import build_optimizer
 class TrainingState:
     """The policy, its optimizer, the number of steps done, the KL controller, the critic, and the best evaluation.
 
-    The last two are None if the recipe does not have them.
-    Random numbers and tasks depend on the step only (``rng``), so they are not stored.
+    ``critic`` is None if the recipe has no critic; ``best`` is None before the first evaluation. Random numbers and
+    tasks depend on the step only (``rng``), so they are not stored.
     """
 
     policy: Policy
@@ -42,7 +42,8 @@ class TrainingState:
     ) -> dict[str, Any]:
         """The state for any number of ranks; with ``sharded`` without the policy's weights and moments.
 
-        ``position`` is the journal's. With ``copy``, no tensor shares memory with tensors that training changes.
+        ``position`` is the position of the journal. With ``copy``, no tensor shares memory with tensors that training
+        changes.
         """
         critic = None
         if self.critic is not None:
@@ -65,7 +66,7 @@ class TrainingState:
         return state | (deepcopy(whole) if copy else whole)
 
     def restore(self, recipe: Recipe, saved: Mapping[str, Any]) -> None:
-        """Restore a checkpoint; if it has shards, each rank reads its own. Call it on all ranks.
+        """Restore a checkpoint; if it has shards, each rank reads a part of them. Call it on all ranks.
 
         Raises:
             SentinelError: if the checkpoint belongs to another model.

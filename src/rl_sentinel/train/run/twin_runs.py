@@ -29,7 +29,11 @@ OUTLIER = 1000.0
 
 
 def rejected_rewards(rollout: Rollout, by: Choices) -> tuple[Rollout, int]:
-    """Perturb rewards, reward parts and baselines of rows that the recipe or the path rejects."""
+    """Perturb rewards, reward parts and baselines of rows that the recipe or the path rejects.
+
+    Returns:
+        The perturbed rollout, and the number of these rows.
+    """
     accepted = loss_ready(rollout, by=by).kept
     baseline = rollout.reward_baseline
     if baseline is not None:
@@ -38,13 +42,21 @@ def rejected_rewards(rollout: Rollout, by: Choices) -> tuple[Rollout, int]:
 
 
 def suppressed_rewards(rollout: Rollout, by: Choices) -> tuple[Rollout, int]:  # noqa: ARG001 - one signature for all
-    """Perturb suppressed rewards of rows that train."""
+    """Perturb suppressed rewards of rows that train.
+
+    Returns:
+        The perturbed rollout, and the number of these rows.
+    """
     suppressed = torch.zeros_like(rollout.reward).bool() if rollout.scored is None else ~rollout.scored
     return _perturb_rewards(rollout, suppressed)
 
 
 def untrained_logprobs(rollout: Rollout, by: Choices) -> tuple[Rollout, int]:  # noqa: ARG001 - one signature for all
-    """Perturb log-probs and squared probabilities of untrained tokens: tool output, padding, and rejected rows."""
+    """Perturb log-probs and squared probabilities of untrained tokens: tool output, padding, and rejected rows.
+
+    Returns:
+        The perturbed rollout, and the number of these tokens.
+    """
     assert isinstance(rollout.mask, Tensor)  # noqa: S101 - laid out padded
     columns = {n: getattr(rollout, n) for n in ("old_logprob", "rollout_logprob", "ref_logprob", "pi_squared")}
     perturbed = {n: _perturbed(c, ~rollout.mask, "untrained", n) for n, c in columns.items() if c is not None}

@@ -110,7 +110,7 @@ def choose_tokens(  # noqa: PLR0913 - as above
     ranks: Ranks = ALONE,
     generator: torch.Generator | None = None,
 ) -> TrainingBatch:
-    """Set ``chosen`` for a mini-batch, if the loss reads it: tokens selected by their covariance under the policy."""
+    """The batch with ``chosen`` set for a mini-batch, if the loss reads it."""
     if selection.choose_tokens is None or batch.chosen is not None:
         return batch
     update, mask = recipe.update, batch.mask[rows]
@@ -165,6 +165,6 @@ def compute_loss(  # noqa: PLR0913 - the columns, the rows, and the components
 
 
 def _full_norm(norm: Tensor) -> Tensor:
-    """A gradient norm, whose tensor may be sharded."""
+    """A gradient norm as a whole tensor, also if it is sharded."""
     full = getattr(norm, "full_tensor", None)
     return norm if full is None else full()

@@ -73,7 +73,7 @@ class Address:
 
 
 def parse_url(url: str) -> Address:
-    """The server at a URL.
+    """Parse the URL of a server.
 
     Raises:
         SentinelError: if the URL is not valid.
@@ -90,7 +90,7 @@ def parse_url(url: str) -> Address:
 
 
 def parse_urls(urls: str) -> tuple[Address, ...]:
-    """The servers at URLs that commas separate.
+    """Parse the URLs of several servers, separated by commas.
 
     Raises:
         SentinelError: if a URL is not valid, or named twice.
@@ -103,7 +103,7 @@ def parse_urls(urls: str) -> tuple[Address, ...]:
 
 @dataclass(slots=True)
 class Engine:
-    """Samples by ``/v1/completions``; sends weights through a file, by ``/v1/weights``."""
+    """An engine that samples with ``/v1/completions``, and sends weights through a file with ``/v1/weights``."""
 
     remote: ClassVar[bool] = True
     address: Address

@@ -17,7 +17,10 @@ from rl_sentinel.train.rollout.interfaces import Sampled
 
 @dataclass(slots=True)
 class Engine:
-    """Samples ``rows`` rows at a time; a ``shared`` policy is the one that is trained, so its weights are current."""
+    """An engine that samples ``rows`` responses at a time with ``policy``.
+
+    If ``shared``, the trained policy itself is used, so that its weights are always current.
+    """
 
     remote: ClassVar[bool] = False
     policy: Policy
@@ -76,10 +79,10 @@ class Engine:
 
 
 class _Decoding:
-    """The responses that are being decoded. Those with equal prompts and tokens so far are one row of the model.
+    """The responses that are being decoded. Responses with equal prompts and tokens so far share one row of the model.
 
-    ``alive`` are the numbers of the responses, ``active`` are those of them without an end. ``branch`` is the row of
-    each; None if each is a row of its own, in order.
+    ``alive`` are the indices of the responses; ``active`` is True for a response that has not ended. ``branch`` is the
+    model's row for each response; None if each response has a separate row, in the same order.
     """
 
     def __init__(self, prefilled: Prefilled, alive: Tensor, branch: Tensor) -> None:
@@ -89,7 +92,7 @@ class _Decoding:
         self.active = torch.ones_like(alive, dtype=torch.bool)
 
     def of_responses(self, values: Tensor) -> Tensor:
-        """Values of rows as values of responses."""
+        """Convert values per row of the model to values per response."""
         return values if self.branch is None else values[self.branch]
 
     def end(self, new: Tensor, ends: Sequence[int]) -> None:

@@ -41,7 +41,7 @@ _DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
 
 @dataclass(slots=True)
 class Engine:
-    """Sends one request per response, each with its own seed; sends weights through a file.
+    """An engine that sends one request per response, each with a separate seed, and sends weights through a file.
 
     Each of several replicas gets the weights and an equal share of the requests; neighboring requests, which may have
     the same prompt, go to the same replica.
@@ -100,7 +100,7 @@ class Engine:
         """Reject a server whose log-probs ignore the temperature, because they belong to a different policy.
 
         Compares the log-prob of one token of the first replica at two temperatures. A seed whose token is certain, or
-        differs between the temperatures, shows nothing, so the next one is tried.
+        differs between the temperatures, shows nothing, so the next seed is tried.
         """
         for seed in range(_SEEDS):
             (first, cool), (second, warm) = (self._first_token(temperature, seed) for temperature in (0.8, 1.25))

@@ -30,7 +30,7 @@ class Environment:
         return Task(_generate(self.task_name, seed)[0]["question"] + self.suffix, str(seed))
 
     def reply(self, task: Task, responses: Sequence[str], *, ended: bool) -> str | Outcome:
-        """The data set's score of the response; 0 where it was cut."""
+        """The score that the data set gives to the response; 0 if the response was cut."""
         data = _generate(self.task_name, int(task.answer))
         reward = float(data.score_answer(responses[-1].strip(), data[0])) if ended else 0.0
         return Outcome(reward, reward >= 1.0)
@@ -46,4 +46,6 @@ def _generate(name: str, seed: int) -> Any:  # noqa: ANN401 - a data set of reas
     try:
         return reasoning_gym.create_dataset(name, seed=seed, size=1)
     except ValueError as error:
-        raise SentinelError(f"environment.task_name {name!r} is unknown to reasoning-gym ({error})") from error
+        raise SentinelError(
+            f"environment.task_name {name!r} is unknown to reasoning-gym ({error}): name one of its data sets"
+        ) from error

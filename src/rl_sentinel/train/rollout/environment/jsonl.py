@@ -81,7 +81,7 @@ class Environment:
         return hashlib.sha256(json.dumps(self._rows, sort_keys=True, default=str).encode()).hexdigest()
 
     def numbered_task(self, number: int, seed: int) -> Task:
-        """The task of a number: each pass over the rows has a different order."""
+        """The task with the index ``number`` in shuffled passes over the rows; each pass has a different order."""
         passed, place = divmod(number, self.size)
         number = _order(self.size, seed, passed)[place]
         row, source = self._rows[number], f"{self.file} row {number + 1}"
