@@ -61,7 +61,7 @@ def make_pair_trainer(  # noqa: PLR0913 - what a trainer is built from
     else:
         tokenizers = {"tokenizer": tokenizer()}
     words = next(iter(tokenizers.values()))
-    words.bos_token, words.pad_token = "<eos>", padding
+    words.bos_token, words.pad_token = getattr(words, "bos_token", None) or "<eos>", padding
     model = make_language_model()
     model.config.num_labels = scores
     if attention:
