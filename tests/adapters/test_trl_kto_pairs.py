@@ -46,8 +46,11 @@ KTO = """
                 }
                 self.batches.append(batch | {"KL_row": start})
 
+        def _get_train_sampler(self):
+            return list(range(len(self.batches)))
+
         def get_train_dataloader(self):
-            return self.batches
+            return [self.batches[number] for number in self._get_train_sampler("data set")]
 """
 
 SOUND = "[-1:] + own[:-1]"

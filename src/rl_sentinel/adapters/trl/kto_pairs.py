@@ -48,8 +48,9 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def paired_rows(trainer: Callable[..., Any], lengths: Tensor, size: int) -> dict[str, list[float]]:
     """The completions and the pairs of one batch per row of ``lengths``; its completions have this number of tokens.
 
-    Returns, per batch, ``count``, the number of tokens of its completions, and ``uses``, with how many other prompts
-    of the batch a completion is paired. If these numbers differ, it is that of a completion without exactly one.
+    Returns, per batch, ``count``, the number of tokens of its completions; ``uses``, with how many other prompts a
+    completion is paired; and ``near``, with how many of them in the batches that have the completion itself. If these
+    numbers differ, it is that of a completion without exactly one.
     """
     words = [length for length in lengths.sum(1).tolist() for _ in range(size)]
     rows = [
@@ -59,19 +60,28 @@ def paired_rows(trainer: Callable[..., Any], lengths: Tensor, size: int) -> dict
     ready = make_pair_trainer(trainer, rows=rows, per_device_train_batch_size=size)
     tokens = make_tokenizer()(" ".join(f"w{n}" for n in range(COMPLETION + len(rows))))["input_ids"]
     numbers = {token: n for n, token in enumerate(tokens)}
-    uses, counts = [0] * len(rows), [0] * len(rows)
-    for batch in ready.get_train_dataloader():
+    uses, near, counts = ([0] * len(rows) for _ in range(3))
+    for batch in batches_of(ready):
         own = [_words(ids, numbers) for ids in _column(batch, "")]
         for _, found in own:
             counts[found[0]] = len(found)
         for prompt, found in (_words(ids, numbers) for ids in _column(batch, "KL_")):
-            mine = any(found[:1] == other[:1] for _, other in own)
-            uses[found[0]] += int(mine and found[0] != prompt)
+            uses[found[0]] += int(found[0] != prompt)
+            near[found[0]] += int(found[0] != prompt and any(found[:1] == other[:1] for _, other in own))
     blocks = [slice(start, start + size) for start in range(0, len(rows), size)]
     return {
         "count": [float(sum(counts[block])) for block in blocks],
         "uses": [float(next((n for n in uses[block] if n != 1), 1)) for block in blocks],
+        "near": [float(next((n for n in near[block] if n != 1), 1)) for block in blocks],
     }
+
+
+def batches_of(trainer: Any) -> Any:  # noqa: ANN401 - a trainer, an iterable of batches
+    """The trainer's data loader; newer transformers pass the data set to the method that makes the sampler."""
+    sampler = getattr(trainer, "_get_train_sampler", None)
+    if sampler is not None and not inspect.signature(sampler).parameters:
+        trainer._get_train_sampler = lambda *_dataset: sampler()  # noqa: SLF001 - that method
+    return trainer.get_train_dataloader()
 
 
 def _column(batch: dict[str, Any], prefix: str) -> list[list[int]]:
@@ -109,6 +119,7 @@ def _pairs(path: str) -> Boundary:
         outputs={
             "tokens of the completions": Output("B", "tokens", at=result["count"], form=ROWS),
             "pairs of a completion with other prompts": Output("B", "samples", "uses", at=result["uses"], form=ROWS),
+            "such pairs in its batch": Output("B", "samples", "uses", at=result["near"], form=ROWS),
         },
         settings=settings,
         claims=claims(_DOCS),

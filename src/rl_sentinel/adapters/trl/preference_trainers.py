@@ -86,7 +86,8 @@ def default_rows(trainer: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - a clas
     source = inspect.getsource(importlib.import_module(trainer.__module__))
     if '"reference_ids"' in source:
         return [TRIPLE] * 2
-    labeled = 'example["label"]' in source and "unpair_preference_dataset" not in source
+    labels = 'example["label"]' in source or 'batch["completion"]' in source
+    labeled = labels and "unpair_preference_dataset" not in source
     return [{**LABELED, "label": label} for label in (True, False)] if labeled else [PAIR] * 2
 
 
