@@ -10,6 +10,7 @@ from adapters.trl_data_specimen import DATASETS, TRANSFORMERS, files
 from adapters.trl_specimen import overlay
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, dataset_preparation, distillation_steps, packing
+from rl_sentinel.adapters.trl.dataset_preparation import STARTED
 from rl_sentinel.adapters.trl.packing import TURNS
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
@@ -49,7 +50,7 @@ def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
     target = _load(loads)
     boundaries = _bound(target)
     assert set(boundaries) == {
-        *((DPO, name) for name in ("conversations", "plain text")),
+        *((DPO, name) for name in ("conversations", STARTED, "plain text")),
         *((PACK, name) for name in ("bfd", "wrapped")),
         *((COLLATOR, name) for name in TURNS),
         (f"{GKD}.compute_loss", "accumulated"),
@@ -66,6 +67,14 @@ def test_end_of_a_conversation(loads: Loads, ends: str, sound: bool) -> None:  #
     target = _load(loads, ends=ends)
     assert _sound(target, TOK001, DPO, "conversations") is sound
     assert _sound(target, TOK001, DPO, "plain text")
+
+
+@pytest.mark.parametrize(("special", "sound"), [("not chat", True), ("True", False)])
+def test_start_of_a_conversation(loads: Loads, special: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+    """The template has the token that starts a text: the tokenizer must not add it again."""
+    target = _load(loads, special=special)
+    assert _sound(target, TOK001, DPO, STARTED) is sound
+    assert _sound(target, TOK001, DPO, "conversations")
 
 
 @pytest.mark.parametrize(("kept", "sound"), [("", True), (" // seq_length * seq_length", False)])

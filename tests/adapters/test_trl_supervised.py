@@ -48,9 +48,14 @@ def test_all_boundaries_answer(loads: Loads) -> None:
         ({"masked": "found == self.padding"}, {name for name in SETTINGS if "padded with the end" in name}),
         ({"masked": "real > 1"}, set()),  # the padding's labels are ignored already
         ({"untrained": "places < 0"}, {"texts, padding-free"}),  # a completion follows a prompt
+        ({"kept": "'labels'"}, {name for name in SETTINGS if "completion" in name}),
+        ({"kept": "'completion_mask'"}, {"tokens with labels"}),
         ({"end": "'<eos>'"}, {name for name in SETTINGS if "texts" in name}),
     ],
 )
 def test_labels(loads: Loads, choices: dict[str, str], found: set[str]) -> None:
-    """Ignored by the padding's number, the end token is not trained; a flat row's first token has no label."""
+    """Ignored by the padding's number, the end token is not trained; a flat row's first token has no label.
+
+    Masks and labels arrive at the collator.
+    """
     assert _broken(loads, **choices) == found

@@ -67,7 +67,9 @@ DPO = """
                     whole = tokenizer.apply_chat_template(row["prompt"] + row[side], tokenize=False)
                 else:
                     before, whole = row["prompt"], row["prompt"] + row[side]
-                prompt, ids = (tokenizer(text)["input_ids"] for text in (before, whole))
+                prompt, ids = (
+                    tokenizer(text, add_special_tokens={special})["input_ids"] for text in (before, whole)
+                )
                 end = [tokenizer.eos_token_id] if {ends} else []
                 found |= {"prompt_ids": prompt, f"{side}_ids": ids[len(prompt):] + end}
             return found
@@ -139,17 +141,24 @@ TRANSFORMERS = """
             self.config = config
 
     class PreTrainedTokenizerFast:
-        eos_token_id = 1
+        eos_token_id, bos_token = 1, None
 
-        def __init__(self, tokenizer_object, **special):
-            self.words = tokenizer_object.model
+        def __init__(self, tokenizer_object, chat_template, **special):
+            self.words, self.chat_template = tokenizer_object.model, chat_template
+            self.backend_tokenizer = SimpleNamespace(post_processor=None)
 
-        def __call__(self, text, **options):
-            return {"input_ids": [self.words[word] for word in text.replace("<eos>", " <eos> ").split()]}
+        def convert_tokens_to_ids(self, word):
+            return self.words[word]
+
+        def __call__(self, text, add_special_tokens=True):
+            starts = add_special_tokens and self.backend_tokenizer.post_processor is not None
+            words = text.replace("<eos>", " <eos> ").split()
+            return {"input_ids": [self.words[word] for word in [self.bos_token] * starts + words]}
 
         def apply_chat_template(self, messages, tokenize=True, add_generation_prompt=False):
             names = {"user": "w27", "assistant": "w28"}
-            text = "".join(f"{names[one['role']]} {one['content']} <eos> " for one in messages)
+            text = f"{self.bos_token} " if "bos_token" in self.chat_template else ""
+            text += "".join(f"{names[one['role']]} {one['content']} <eos> " for one in messages)
             return text + ("w28 " if add_generation_prompt else "")
 """
 
@@ -168,11 +177,14 @@ def files(  # noqa: PLR0913 - one choice per fault
     kept: str = "",
     again: str = "False",
     ends: str = "not chat",
+    special: str = "not chat",
     denominator: str = "num_items_in_batch",
     sampled: str = "(labels != -100).sum()",
     ahead: str = "False",
 ) -> dict[str, str]:
     """A tree of TRL: what packing keeps, what starts a question, which rows get an end, what GKD's loss divides by.
+
+    ``special`` says which rows get the tokenizer's special tokens.
 
     ``sampled`` is the number of tokens by which it divides after it has sampled; ``ahead``, whether it samples for all
     micro-batches before it counts their tokens.
@@ -183,7 +195,7 @@ def files(  # noqa: PLR0913 - one choice per fault
         "trl/data_utils.py": DATA.replace("{kept}", kept),
         "trl/trainer/utils.py": COLLATOR.replace("{again}", again),
         "trl/trainer/dpo_config.py": CONFIG,
-        "trl/trainer/dpo_trainer.py": DPO.replace("{ends}", ends),
+        "trl/trainer/dpo_trainer.py": DPO.replace("{ends}", ends).replace("{special}", special),
         "trl/trainer/gkd_config.py": GKD_CONFIG,
         "trl/trainer/gkd_trainer.py": gkd,
     }

@@ -307,6 +307,7 @@ TOKENIZERS = """
 
     models = SimpleNamespace(WordLevel=lambda words, unk_token: words)
     pre_tokenizers = SimpleNamespace(Whitespace=object)
+    processors = SimpleNamespace(TemplateProcessing=SimpleNamespace)
 """
 
 DATASETS = """

@@ -7,6 +7,7 @@ CONFIG = """
     class SFTConfig:
         output_dir: str = ""
         padding_free: bool = False
+        remove_unused_columns: bool = True
 """
 
 TRAINER = """
@@ -20,6 +21,8 @@ TRAINER = """
             ids = [torch.tensor(row["input_ids"]) for row in rows]
             labels = [own.clone() for own in ids]
             for own, row in zip(labels, rows):
+                if "labels" in row:
+                    own[:] = torch.tensor(row["labels"])
                 if "completion_mask" in row:
                     own[~torch.tensor(row["completion_mask"]).bool()] = -100
             if self.flat:
@@ -43,16 +46,32 @@ TRAINER = """
 
         def tokenize(self, row):
             of = self.processing_class
+            if "input_ids" in row:
+                return row
             if "messages" in row:
                 return {"input_ids": of(of.apply_chat_template(row["messages"], tokenize=False))["input_ids"]}
             if "text" in row:
                 return {"input_ids": of(row["text"] + {end})["input_ids"]}
             asked, ids = of(row["prompt"])["input_ids"], of(row["prompt"] + row["completion"])["input_ids"]
             return {"input_ids": ids, "completion_mask": [int(n >= len(asked)) for n in range(len(ids))]}
+
+        def _remove_unused_columns(self, dataset, description):
+            kept = ("input_ids", {kept})
+            return [{name: row[name] for name in kept if name in row} for row in dataset]
 """
 
 
-def files(*, masked: str = "real == 0", untrained: str = "places == 0", end: str = "''") -> dict[str, str]:
-    """A tree of TRL: which labels of a padded batch are ignored, which of a flat batch, and what ends a text."""
+def files(
+    *,
+    masked: str = "real == 0",
+    untrained: str = "places == 0",
+    end: str = "''",
+    kept: str = "'labels', 'completion_mask'",
+) -> dict[str, str]:
+    """A tree of TRL: which labels of a padded batch are ignored, which of a flat batch, and what ends a text.
+
+    ``kept`` are the columns beside the tokens that the collator gets.
+    """
     trainer = TRAINER.replace("{masked}", masked).replace("{untrained}", untrained).replace("{end}", end)
+    trainer = trainer.replace("{kept}", kept)
     return {"trl/__init__.py": "", "trl/trainer/sft_config.py": CONFIG, "trl/trainer/sft_trainer.py": trainer}

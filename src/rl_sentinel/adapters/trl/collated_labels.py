@@ -27,7 +27,7 @@ from rl_sentinel.core.codec import Codec
 #: A label that is not trained.
 IGNORED = -100
 
-#: Columns that the trainer keeps for its collator (transformers, Trainer._remove_unused_columns), if a row has them.
+#: Columns of a prepared row that may matter to the collator.
 COLUMNS = ("input_ids", "attention_mask", "labels", "completion_mask", "assistant_masks", "seq_lengths")
 
 #: The attention that flat batches require; nothing is passed through the model here.
@@ -41,12 +41,15 @@ _DOCS = (
 
 @dataclass(frozen=True)
 class Data:
-    """One format of data set. ``row`` builds a row with a given number of words; the other fields are settings."""
+    """One format of data set. ``row`` builds a row with a given number of words; the other fields are settings.
+
+    ``needs`` is text in the source of releases that accept the format.
+    """
 
     row: Callable[[int], dict[str, Any]]
     padding: str = "<pad>"
     flat: bool = False
-    completion: bool = False
+    needs: str = ""
 
 
 def _words(count: int) -> str:
@@ -66,13 +69,25 @@ def _completion(count: int) -> dict[str, Any]:
     return {"prompt": "w1 w2", "completion": f" {_words(count)} <eos>"}
 
 
+def _labeled(count: int) -> dict[str, Any]:
+    ids = [4, 5, *range(6, 6 + count), 1]
+    return {"input_ids": ids, "labels": [IGNORED, IGNORED, *ids[2:]]}
+
+
+def _masked(count: int) -> dict[str, Any]:
+    ids = [4, 5, *range(6, 6 + count), 1]
+    return {"input_ids": ids, "completion_mask": [0, 0, *[1] * (count + 1)]}
+
+
 FORMS: dict[str, Data] = {
     "texts": Data(_text),
     "texts, padded with the end token": Data(_text, padding="<eos>"),
     "messages, padded with the end token": Data(_messages, padding="<eos>"),
-    "completions, padded with the end token": Data(_completion, padding="<eos>", completion=True),
+    "completions, padded with the end token": Data(_completion, padding="<eos>", needs='"completion_mask"'),
+    "tokens with a completion mask": Data(_masked, needs='"completion_mask"'),
+    "tokens with labels": Data(_labeled, needs='"labels"'),
     "texts, padding-free": Data(_text, flat=True),
-    "completions, padding-free": Data(_completion, flat=True, completion=True),
+    "completions, padding-free": Data(_completion, flat=True, needs='"completion_mask"'),
 }
 
 
@@ -85,7 +100,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         return  # texts are tokenized elsewhere
     known = fields_of(target, SFT)
     for name, form in FORMS.items():
-        if (form.flat and "padding_free" not in known) or (form.completion and "completion_mask" not in source):
+        if (form.flat and "padding_free" not in known) or form.needs not in source:
             continue
         yield from bindable(target, _collated(name, form))
 
@@ -94,9 +109,10 @@ def compare_labels(trainer: Callable[..., Any], name: str, lengths: Tensor) -> d
     """Count, per row, the tokens, the tokens that are wrong after collation, and the wrong labels."""
     form, words = FORMS[name], lengths.sum(1).tolist()
     settings: dict[str, Any] = {"padding_free": True, "attention": FLAT_ATTENTION} if form.flat else {}
+    settings |= {"remove_unused_columns": True}  # the default
     ready = make_pair_trainer(trainer, rows=[form.row(count) for count in words], padding=form.padding, **settings)
     prepared = list(ready.train_dataset)
-    batch = ready.data_collator([{name: row[name] for name in COLUMNS if name in row} for row in prepared])
+    batch = ready.data_collator(kept_rows(ready))
     ids = [list(row["input_ids"]) for row in prepared]
     collated = rows_of(batch, [len(own) for own in ids], flat=form.flat)
     wrong = [
@@ -108,6 +124,12 @@ def compare_labels(trainer: Callable[..., Any], name: str, lengths: Tensor) -> d
         "tokens": [tokens + end for tokens, _, end in wrong],
         "masks": [labels for _, labels, _ in wrong],
     }
+
+
+def kept_rows(trainer: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - a trainer
+    """The rows of the data set with the columns that the trainer keeps for its collator."""
+    rows = trainer._remove_unused_columns(trainer.train_dataset, description="training")  # noqa: SLF001 - as its data loader
+    return [{name: row[name] for name in COLUMNS if name in row} for row in rows]
 
 
 @dataclass(frozen=True)

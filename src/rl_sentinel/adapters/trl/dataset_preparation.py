@@ -19,15 +19,19 @@ from rl_sentinel.adapters.trl.preference_trainers import make_pair_trainer
 from rl_sentinel.adapters.trl.preferences import CPO, CPO_EXPERIMENTAL, DPO, ORPO, ORPO_EXPERIMENTAL, trainer_path
 from rl_sentinel.adapters.trl.release import fields_of
 from rl_sentinel.adapters.trl.supervised import SFT
-from rl_sentinel.adapters.trl.tiny_trainer import END
+from rl_sentinel.adapters.trl.tiny_trainer import END, make_starting_tokenizer, make_tokenizer
 from rl_sentinel.adapters.trl.token_differences import count_differences, mask_output, token_outputs
 from rl_sentinel.core.batch import Batch, take_rows, with_columns
 from rl_sentinel.core.boundary import Boundary, Step, Unbound
 from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 
 #: Maximum number of rows, and of tokens per row: the preparation of a row does not depend on more.
 ROWS, TOKENS = 2, 3
+
+#: The setting with a tokenizer that starts each text with a token.
+STARTED = "conversations, a token starts texts"
 
 _FORMATS = (
     "docs/source/dataset_formats.md: the chat template formats conversational data, and nothing is added; to plain "
@@ -53,7 +57,11 @@ KINDS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of the data set that each constructor prepares, from conversations and from plain text."""
+    """Boundaries of the data set that each constructor prepares, from conversations and from plain text.
+
+    Conversations also with a tokenizer that starts each text with a token, which the chat template has already. Their
+    masks are not compared: early releases of supervised fine-tuning have none.
+    """
     for kind in KINDS:
         path = trainer_path(target, *kind.paths)
         if not target.has(path) or target.fails(path) or not fields_of(target, path):
@@ -61,6 +69,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         source = inspect.getsource(inspect.getmodule(target.find(path)))  # type: ignore[arg-type]  # a class has a module
         if ("apply_chat_template" in source and '"completion_mask"' in source) or path != SFT:
             yield from bindable(target, _dataset(path, kind, "conversations", chat=True))
+        if "apply_chat_template" in source and ("completion" in source or path != SFT):
+            yield from bindable(target, _dataset(path, kind, STARTED, chat=True))
         if "eos_token" in source and (path != SFT or "Adding EOS" in source):
             yield from bindable(target, _dataset(path, kind, "plain text", chat=False))
 
@@ -74,17 +84,19 @@ def _dataset(path: str, kind: Kind, name: str, *, chat: bool) -> Boundary:
             "sides": Constant(kind.sides),
             "lengths": ResponseMask(NoPadding()),
             "chat": Knob("conversational"),
+            "starts": Knob("starts", default=False),
         },
         remembered=True,
         produced_by={"lengths": _FORMATS},
     )
     result = Use("differ")
+    settings: Settings = {"conversational": chat, **({"starts": True} if name == STARTED else {})}
     return Boundary(
         path=path,
         stage="batch",
         steps=(step,),
-        outputs=token_outputs(result) | mask_output(result),
-        settings={name: {"conversational": chat}},
+        outputs=token_outputs(result) | ({} if name == STARTED else mask_output(result)),
+        settings={name: settings},
         claims=claims(_FORMATS),
         reach=f"the constructor, with a data set of {name}",
         requires=(no_empty_response,),
@@ -143,15 +155,15 @@ def prepared_tokens(row: dict[str, Any], side: str) -> tuple[list[int], list[int
 
 
 def compare_rows(
-    trainer: Callable[..., Any], sides: Sequence[str], lengths: Tensor, *, chat: bool
+    trainer: Callable[..., Any], sides: Sequence[str], lengths: Tensor, *, chat: bool, starts: bool
 ) -> dict[str, list[float]]:
     """Count, per row, the trained tokens, the tokens that differ from the template, and the tokens with a wrong mask.
 
-    A BOS token at the start of a row is optional.
+    A BOS token at the start of a row is optional, unless the tokenizer ``starts`` each text with one.
     """
     words = lengths.sum(1).tolist()
     rows = [example(row, n, sides, chat=chat) for row, n in enumerate(words)]
-    ready = make_pair_trainer(trainer, rows=rows)
+    ready = make_pair_trainer(trainer, rows=rows, tokenizer=make_starting_tokenizer if starts else make_tokenizer)
     tokenizer = getattr(ready, "processing_class", None) or ready.tokenizer
     count, off, wrong = [], [], []
     for row, prepared in zip(rows, ready.train_dataset, strict=True):

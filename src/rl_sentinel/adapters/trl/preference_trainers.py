@@ -61,7 +61,7 @@ def make_pair_trainer(  # noqa: PLR0913 - what a trainer is built from
     else:
         tokenizers = {"tokenizer": tokenizer()}
     words = next(iter(tokenizers.values()))
-    words.bos_token, words.pad_token = "<eos>", padding
+    words.bos_token, words.pad_token = getattr(words, "bos_token", None) or "<eos>", padding
     model = make_language_model()
     model.config.num_labels = scores
     if attention:
@@ -86,7 +86,8 @@ def default_rows(trainer: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - a clas
     source = inspect.getsource(importlib.import_module(trainer.__module__))
     if '"reference_ids"' in source:
         return [TRIPLE] * 2
-    labeled = 'example["label"]' in source and "unpair_preference_dataset" not in source
+    labels = 'example["label"]' in source or 'batch["completion"]' in source
+    labeled = labels and "unpair_preference_dataset" not in source
     return [{**LABELED, "label": label} for label in (True, False)] if labeled else [PAIR] * 2
 
 

@@ -16,6 +16,9 @@ WORDS = 29
 
 END, PADDING = 1, 0
 
+#: The word that starts texts, in tokenizers with such a token.
+START = "w26"
+
 #: A space, in the alphabet of tokenizers of bytes.
 SPACE = "\u0120"
 
@@ -63,6 +66,19 @@ def make_tokenizer() -> Any:  # noqa: ANN401 - a tokenizer of transformers
     from tokenizers import pre_tokenizers  # noqa: PLC0415 - in the target's overlay
 
     return _tokenizer([f"w{n}" for n in range(WORDS)], pre_tokenizers.Whitespace())
+
+
+def make_starting_tokenizer() -> Any:  # noqa: ANN401 - a tokenizer of transformers
+    """The same with a token that starts texts. As in Llama, the chat template has it, and so has every encoded text."""
+    from tokenizers import processors  # noqa: PLC0415 - in the target's overlay
+
+    tokenizer = make_tokenizer()
+    tokenizer.bos_token, tokenizer.chat_template = START, "{{ bos_token + ' ' }}" + TEMPLATE
+    number = tokenizer.convert_tokens_to_ids(START)
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{START} $A", special_tokens=[(START, number)]
+    )
+    return tokenizer
 
 
 def make_byte_tokenizer() -> Any:  # noqa: ANN401 - a tokenizer of transformers
