@@ -21,6 +21,7 @@ from rl_sentinel.adapters.areal import (
     micro_batches,
     openai_client,
     preferences,
+    rank_updates,
     remote_rollouts,
     requests,
     reward_model,
@@ -48,6 +49,11 @@ LIGHT = """
 colorlog==6.10.1
 omegaconf==2.4.0
 PyYAML==6.0.3
+tensordict==0.10.0
+cloudpickle==3.1.2
+pyvers==0.1.0
+orjson==3.11.4
+packaging==25.0
 """
 
 #: Packages that the actor's modules import. AReaL's own requirements pin another torch.
@@ -84,6 +90,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         supervised,
         preferences,
         updates,
+        rank_updates,
         reward_model,
         forward,
         experts,
