@@ -110,7 +110,8 @@ def launched(owner: type, config: Any, rank: int) -> dict[str, Any]:  # noqa: AN
         **dict.fromkeys(("_master_address", "_master_port", "_dp_rpc_port")),
     )
     asyncio.run(server.launch_server())
-    return vars(options[0])
+    found: dict[str, Any] = vars(options[0])
+    return found
 
 
 def engine_options(owner: type, config: Any, options: Settings) -> dict[str, float]:  # noqa: ANN401 - verl's class
