@@ -21,10 +21,12 @@ from rl_sentinel.adapters.areal import (
     micro_batches,
     openai_client,
     preferences,
+    rank_updates,
     remote_rollouts,
     requests,
     reward_model,
     rewards,
+    rollout_pauses,
     sessions,
     staleness,
     stats_log,
@@ -48,6 +50,11 @@ LIGHT = """
 colorlog==6.10.1
 omegaconf==2.4.0
 PyYAML==6.0.3
+tensordict==0.10.0
+cloudpickle==3.1.2
+pyvers==0.1.0
+orjson==3.11.4
+packaging==25.0
 """
 
 #: Packages that the actor's modules import. AReaL's own requirements pin another torch.
@@ -71,6 +78,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         staleness,
         worker_capacity,
         remote_rollouts,
+        rollout_pauses,
         dataloader,
         workflows,
         conversations,
@@ -84,6 +92,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         supervised,
         preferences,
         updates,
+        rank_updates,
         reward_model,
         forward,
         experts,

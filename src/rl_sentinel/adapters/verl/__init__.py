@@ -31,6 +31,7 @@ from rl_sentinel.adapters.verl import (
     generation_batches,
     importance_weights,
     kl,
+    launched_servers,
     learning_rates,
     legacy_settings,
     listed_options,
@@ -151,10 +152,11 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         engine_configuration,
         legacy_settings,
         listed_options,
-        worker_rollouts,  # and the next three, last: they let vLLM seem to be installed
+        worker_rollouts,  # and the next four, last: they let vLLM seem to be installed
         rollout_servers,
         adapter_requests,
         engine_caches,
+        launched_servers,
     ):
         yield from module.boundaries(target)
 

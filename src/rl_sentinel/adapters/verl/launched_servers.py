@@ -1,0 +1,181 @@
+"""Boundaries of the launch of verl's vLLM servers: the options of the engine, and the random numbers of replicas."""
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from rl_sentinel.adapters.kit.arriving_settings import arrives, arriving_outputs
+from rl_sentinel.adapters.kit.containers import Object
+from rl_sentinel.adapters.kit.forms import PerRow
+from rl_sentinel.adapters.kit.replacement import bare_instance
+from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived, IfSet
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl.arguments import try_bind
+from rl_sentinel.adapters.verl.rollout_servers import CONFIG, SERVERS, distribution
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import claims
+
+OWNER = SERVERS["vllm"].owner
+PATH = f"{OWNER}.launch_server"
+MODULE = OWNER.rpartition(".")[0]
+
+#: Field of the rollout's configuration -> the value that is set; no two are equal, and none is a default.
+OPTIONS: Settings = {
+    "temperature": 0.7,
+    "top_p": 0.9,
+    "top_k": 20,
+    "max_model_len": 96,
+    "max_num_seqs": 48,
+    "dtype": "float16",
+    "logprobs_mode": "raw_logprobs",
+}
+
+
+_DOCS = claims(
+    "trainer/config/rollout/rollout.yaml: sampling parameters, max_model_len, max_num_seqs, dtype and logprobs_mode of "
+    "the rollout engine"
+)
+_SAMPLES = (
+    "rollout.yaml, n: responses sampled per prompt; replica.py, RolloutReplica: replica_rank, the rank of a replica. "
+    "Engines with equal seeds draw equal random numbers for equal requests"
+)
+
+
+def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+    """Boundaries of the engine's options, and of the samples that several replicas draw for one prompt."""
+    if not target.has(CONFIG) or target.fails(CONFIG):
+        return
+    with distribution("vllm"):
+        found = target.has(PATH)  # imports its module
+    if found:
+        yield from try_bind(target, PATH, "config", lambda: [_options(target)])
+        yield from try_bind(target, PATH, "batch", lambda: [_samples()])
+
+
+class Parser:
+    """A fake of vLLM's parser of the command line, which returns the options as texts."""
+
+    def __init__(self, **_about: object) -> None:
+        """Ignore the description."""
+
+    def add_subparsers(self, **_about: object) -> None:
+        """Add nothing, because there is one command."""
+
+    def parse_args(self, args: list[str]) -> SimpleNamespace:
+        """The options by name; a flag is ``"True"``."""
+        options: dict[str, str] = {}
+        names = [place for place, word in enumerate(args) if word.startswith("--")]
+        for place, after in zip(names, [*names[1:], len(args)], strict=True):
+            options[args[place].removeprefix("--").replace("-", "_")] = " ".join(args[place + 1 : after]) or "True"
+        return SimpleNamespace(subparser="serve", model_tag=args[1], **options)
+
+
+#: Names of the server's module -> fakes: vLLM's command line has no commands, and nothing is printed.
+FAKES: Mapping[str, Any] = {
+    "vllm": SimpleNamespace(
+        __version__="9999.0", entrypoints=SimpleNamespace(cli=SimpleNamespace(serve=SimpleNamespace(cmd_init=list)))
+    ),
+    "FlexibleArgumentParser": Parser,
+    "pprint": lambda *_about, **_more: None,
+}
+
+
+def launched(owner: type, config: Any, rank: int) -> dict[str, Any]:  # noqa: ANN401 - verl's class
+    """The options with which a replica starts its engine."""
+    options: list[Any] = []
+
+    async def run_server(args: Any) -> None:  # noqa: ANN401 - as the parser returns
+        options.append(args)
+
+    server = bare_instance(
+        owner,
+        config=config,
+        model_config=SimpleNamespace(
+            local_path="model", trust_remote_code=False, lora_rank=0, lora={}, hf_config=SimpleNamespace()
+        ),
+        replica_rank=rank,
+        node_rank=0,
+        nnodes=1,
+        gpus_per_node=1,
+        workers=[None],
+        run_server=run_server,
+        profiler_controller=None,
+        _should_profile=lambda: False,
+        _disaggregation_role="null",
+        _master_sock=SimpleNamespace(close=lambda: None),
+        **dict.fromkeys(("_master_address", "_master_port", "_dp_rpc_port")),
+    )
+    asyncio.run(server.launch_server())
+    found: dict[str, Any] = vars(options[0])
+    return found
+
+
+def engine_options(owner: type, config: Any, options: Settings) -> dict[str, float]:  # noqa: ANN401 - verl's class
+    """The value of each option that arrives at the engine."""
+    found = launched(owner, config, rank=0)
+    found |= json.loads(found.get("override_generation_config", "{}"))
+    return {name: arrives(value, _number(found.get(name), value)) for name, value in options.items()}
+
+
+def _number(arrived: object, given: object) -> object:
+    """An option of the command line as a number, if the setting is one."""
+    return float(arrived) if isinstance(arrived, str) and not isinstance(given, str) else arrived
+
+
+def samples_of_replicas(owner: type, config: Any, rows: int) -> list[float]:  # noqa: ANN401 - verl's class
+    """How often each of ``rows`` samples is drawn, if each replica draws one: the sample that its seed selects."""
+    uses = [0.0] * rows
+    for rank in range(rows):
+        uses[int(launched(owner, config, rank).get("seed", 0)) % rows] += 1.0
+    return uses
+
+
+def _options(target: Target) -> Boundary:
+    known = vars(target.find(CONFIG)).get("__dataclass_fields__", {})
+    settings = {name: value for name, value in OPTIONS.items() if name in known}
+    config = Object(CONFIG, {"name": Constant("vllm"), **{name: IfSet(name) for name in settings}}, shared=True)
+    step = Step(
+        call=engine_options,
+        name="started",
+        fakes={f"{MODULE}.{name}": fake for name, fake in FAKES.items()},
+        arguments={"owner": Constant(Function(OWNER)), "config": config, "options": AllSettings()},
+        remembered=True,
+    )
+    return Boundary(
+        path=PATH,
+        stage="config",
+        steps=(step,),
+        outputs=arriving_outputs(Use("started"), {name: name for name in settings}),
+        settings={"options of the engine": settings},
+        claims=_DOCS,
+        reach="rollout.name=vllm, " + ", ".join(f"rollout.{name}={value}" for name, value in settings.items()),
+    )
+
+
+def _samples() -> Boundary:
+    step = Step(
+        call=samples_of_replicas,
+        name="drawn",
+        fakes={f"{MODULE}.{name}": fake for name, fake in FAKES.items()},
+        arguments={
+            "owner": Constant(Function(OWNER)),
+            "config": Object(CONFIG, {"name": Constant("vllm"), "max_model_len": Constant(64)}, shared=True),
+            "rows": Derived(lambda inputs: inputs.batch.rows),
+        },
+        produced_by={"rows": "replica.py: one server per replica; the requests of a prompt are spread over replicas"},
+        remembered=True,
+    )
+    return Boundary(
+        path=PATH,
+        stage="batch",
+        steps=(step,),
+        reads=frozenset({"group"}),
+        outputs={"uses": Output("B", "", "uses", at=Use("drawn"), form=PerRow("list"))},
+        settings={"a replica for each sample": {}},
+        claims=claims(_SAMPLES),
+        reach="rollout.name=vllm, several replicas, rollout.n above 1",
+    )

@@ -1,0 +1,134 @@
+"""AReaL's supervised update and evaluation on several ranks, on a specimen of its engine in words of our own."""
+
+from collections.abc import Callable
+
+import pytest
+
+from adapters.checks import answering, judged_at
+from adapters.kit.round_trip import check_round_trips
+from rl_sentinel.adapters.areal import FRAMEWORK, rank_updates
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.law import Law
+from rl_sentinel.laws.differs_from_reference import LAW as REF001
+from rl_sentinel.laws.metric_depends_on_split import LAW as MET005
+from rl_sentinel.laws.rank_split_changes_loss import LAW as SPL002
+
+Loads = Callable[..., Target]
+
+ENGINE = """
+    import torch
+    import torch.distributed as dist
+
+    class FSDPEngine:
+        def parts(self, data):
+            for cut in torch.arange(len(data["input_ids"])).tensor_split(self.config.mb_spec.n_mbs):
+                keep = data["attention_mask"][cut].bool()
+                yield {key: x[cut][keep] for key, x in data.items()}
+
+        def weighted(self, data, loss_fn, loss_weight_fn, scale):
+            parts = list(self.parts(data))
+            total = sum(loss_weight_fn(part) for part in parts).float()
+            if COUNTED:
+                dist.all_reduce(total, group=GROUP)
+            for part in parts:
+                share = loss_weight_fn(part) / total * scale
+                yield self._compute_logprobs_and_loss(self.model(**part).logits.squeeze(0), part, loss_fn, share)
+
+        def train_batch(self, input_, loss_fn, loss_weight_fn):
+            for loss in self.weighted(input_, loss_fn, loss_weight_fn, self.parallel_helper.dp_size):
+                loss.backward()
+
+        @torch.no_grad()
+        def eval_batch(self, input_, loss_fn, loss_weight_fn):
+            total = sum(self.weighted(input_, loss_fn, loss_weight_fn, 1))
+            if REDUCED:
+                dist.all_reduce(total, group=self.dp_group)
+            return total
+
+        def _compute_logprobs_and_loss(self, logits, part, loss_fn, share):
+            return loss_fn(*self._compute_logprobs_entropy(logits, part), part) * share
+"""
+
+TRAINER = """
+    import torch
+
+    class LMEngine:
+        def __init__(self, engine):
+            self.engine = engine
+
+        def _train_lm(self, data):
+            self.run(self.engine.train_batch, data)
+
+        def _evaluate_lm(self, data):
+            self.run(self.engine.eval_batch, data)
+
+        def run(self, method, data):
+            data["loss_mask"] = data["loss_mask"].bool().roll(-1, 1)
+            method(input_=data, loss_fn=loss, loss_weight_fn=lambda part: part["loss_mask"].count_nonzero())
+
+    def loss(logprobs, entropy, part):
+        return -torch.where(part["loss_mask"], logprobs, 0.0).sum() / part["loss_mask"].sum().clamp(min=1)
+"""
+
+CONFIG = """
+    from dataclasses import dataclass
+
+    @dataclass
+    class MicroBatchSpec:
+        n_mbs: int = 1
+
+    @dataclass
+    class TrainEngineConfig:
+        mb_spec: MicroBatchSpec | None = None
+"""
+
+SOUND = {"COUNTED": "True", "GROUP": "self.dp_group", "REDUCED": "True"}
+
+
+def _bound(loads: Loads, **words: str) -> tuple[Target, list[Boundary]]:
+    engine = ENGINE
+    for name, word in {**SOUND, **words}.items():
+        engine = engine.replace(name, word)
+    files = {
+        "areal/__init__.py": "",
+        "areal/api/cli_args.py": CONFIG,
+        "areal/engine/fsdp_engine.py": engine,
+        "areal/trainer/sft/lm_engine.py": TRAINER,
+    }
+    target = loads(FRAMEWORK, files)
+    return target, [b for b in rank_updates.boundaries(target) if isinstance(b, Boundary)]
+
+
+def test_answers(loads: Loads) -> None:
+    target, found = _bound(loads)
+    assert [boundary.stage for boundary in found] == ["policy-loss", "metric"]
+    assert answering({(b.stage, setting): b for b in found for setting in b.settings}, target) == []
+
+
+@pytest.mark.parametrize("setting", ["data parallel", "tensor parallel"])
+@pytest.mark.parametrize(("place", "law"), [(0, SPL002), (0, REF001), (1, MET005)])
+def test_ranks_that_count_together(loads: Loads, place: int, law: Law, setting: str) -> None:
+    target, found = _bound(loads)
+    judgement = judged_at(law, found[place], setting, target)
+    assert judgement.tried > 0
+    assert judgement.found is None
+
+
+@pytest.mark.parametrize(
+    ("words", "place", "law", "setting"),
+    [
+        ({"COUNTED": "False"}, 0, SPL002, "data parallel"),
+        ({"GROUP": "None"}, 0, REF001, "tensor parallel"),
+        ({"REDUCED": "False"}, 1, MET005, "data parallel"),
+    ],
+    ids=["each rank counts alone", "copies are counted", "the loss of one rank"],
+)
+def test_ranks_that_do_not(loads: Loads, words: dict[str, str], place: int, law: Law, setting: str) -> None:
+    target, found = _bound(loads, **words)
+    assert judged_at(law, found[place], setting, target).found is not None
+
+
+def test_round_trip(loads: Loads) -> None:
+    target, found = _bound(loads)
+    check_round_trips(target, found)
