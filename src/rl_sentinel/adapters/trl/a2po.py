@@ -34,7 +34,7 @@ TRAINER = f"{MODULE}.A2POTrainer"
 #: The method that samples and scores.
 PREPARES = f"{TRAINER}._prepare_inputs"
 
-#: The log-probs of padding, to which a model gives some too.
+#: Log-probs at padding: a real model outputs log-probs there, too.
 _PADDING, _REF_PADDING = -7.0, -3.0
 
 _DOC = "a2po_trainer.py, compute_loss: beta2 times the log-ratio of the completion, regressed onto r - V*"
@@ -79,7 +79,10 @@ def regress(  # noqa: PLR0913 - the columns of a batch
     rewards: Tensor,
     values: Tensor,
 ) -> Tensor:
-    """The loss of completions after a prompt of one token. The trainer's method computes their reference log-probs."""
+    """Compute the loss of completions that follow a prompt of one token.
+
+    The trainer's ``_get_sequence_logps`` computes the reference log-probs.
+    """
     ids = torch.cat([torch.ones_like(tokens[:, :1]), tokens], 1)
     attention = torch.cat([torch.ones_like(mask[:, :1]), mask], 1).int()
     width = tokens.shape[1]
@@ -114,7 +117,7 @@ def regress_sampled(  # noqa: PLR0913 - the columns of a batch
     rewards: list[float],
     values: list[float],
 ) -> Tensor:
-    """The loss of completions that the trainer samples and scores; each row has its own prompt."""
+    """Let the trainer sample and score a completion per row, and return the loss; each row has a different prompt."""
     last = torch.arange(mask.shape[1]) == mask.sum(1, keepdim=True) - 1
     tokens = torch.where(last, END, torch.where(mask > 0, FILL, PADDING))
     own, other = (torch.where(mask > 0, x, y) for x, y in ((logprobs, _PADDING), (ref_logprobs, _REF_PADDING)))
@@ -138,7 +141,7 @@ def regress_sampled(  # noqa: PLR0913 - the columns of a batch
 
 
 def few_rows(inputs: Inputs) -> str:
-    """The reason to skip a batch with more rows than known words (each prompt needs its own word); empty otherwise."""
+    """The reason to skip a batch with more rows than distinct words, since each prompt needs one; empty otherwise."""
     return "there are more rows than words" if inputs.batch.rows > WORDS else ""
 
 

@@ -45,7 +45,7 @@ FIELDS: Mapping[str, str] = {
     "negative_temperature": "sapo_temperature_neg",
 }
 
-#: Setting that is no field of the configuration -> its place in the trainer.
+#: Setting that is not a field of the configuration -> its place in the trainer.
 PLACES: Mapping[str, str] = {"reward_weight": "reward_funcs.0.weight"}
 
 
@@ -131,7 +131,10 @@ def prompt(value: int) -> Derived:
 
 
 def completions(*, tools: bool) -> dict[str, Codec]:
-    """Prompts and completions of a micro-batch; with ``tools``, the model did not sample all completion tokens."""
+    """Codecs of the prompts and completions of a micro-batch.
+
+    With ``tools``, a separate mask marks the tokens that the model sampled.
+    """
     masks: dict[str, Codec] = {"completion_mask": Column("mask", dtype=torch.int64)}
     if tools:
         masks = {
@@ -274,17 +277,17 @@ class EarlierRows(Codec):
     place: Use
 
     def put(self, inputs: Inputs) -> Call:
-        """A call that takes these rows; micro-batches have equal sizes and keep the order of the rows."""
+        """A call that selects the micro-batch's rows; micro-batches have equal sizes and keep the order of the rows."""
         rows = inputs.batch.rows
         return Call(rows_of, (self.place, inputs.part[0] * rows, rows))
 
 
 def rows_of(value: Tensor, start: int, count: int) -> Tensor:
-    """``count`` rows from ``start``."""
+    """``count`` rows of ``value`` from index ``start``."""
     return value[start : start + count]
 
 
 def truncated_fill_width(inputs: Inputs) -> str:
-    """The reason to skip a batch with a truncated completion below max_completion_length tokens; empty otherwise."""
+    """The reason to skip a batch with a truncated completion shorter than max_completion_length; empty otherwise."""
     short = ~inputs.batch.scored & (inputs.batch.length < inputs.batch.width)
     return "a truncated completion is shorter than max_completion_length" if bool(short.any()) else ""

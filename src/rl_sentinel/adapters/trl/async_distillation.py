@@ -112,7 +112,10 @@ def distil_samples(  # noqa: PLR0913 - the parts of a trainer that a micro-batch
     student: Student,
     teacher: Tensor,
 ) -> Tensor:
-    """The mean of the ranks' losses on one micro-batch; ``parts`` are the trainer's collator and planner."""
+    """Pack and collate samples, compute the loss on each rank, and return the mean over ranks.
+
+    ``parts`` are the trainer's collator and planner.
+    """
     ranks, width = len(trainers), teacher.shape[1]
     collator, planner = parts
     queued = [

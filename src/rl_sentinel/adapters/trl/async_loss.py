@@ -38,7 +38,7 @@ TRAINER = f"{_MODULE}.AsyncGRPOTrainer"
 COLLATOR = f"{_MODULE}.DataCollatorForRollout"
 PLANNER = f"{_MODULE}.FixedCountBatcher"
 
-#: Tokens of the prompt before each completion; samples of a row share them.
+#: The number of prompt tokens before each completion.
 PROMPT_WIDTH = 2
 
 SETTINGS: Settings = {"clip_low": 0.2, "clip_high": 0.28}
@@ -158,7 +158,7 @@ class FusedModel:
         """Log-probs and entropies: for each of ``shift_labels`` if given, else for each of ``labels[:, 1:]``."""
         if shift_labels is None:
             if labels is None:
-                message = "the model got no labels"
+                message = "the fake model got neither labels nor shift_labels, expected one of them"
                 raise TypeError(message)
             shift_labels = labels[:, 1:]
         place = shift_labels - FIRST
@@ -205,7 +205,10 @@ def train_on_samples(  # noqa: PLR0913 - the parts of a trainer that a micro-bat
     samples: list[dict[str, Any]],
     model: FusedModel,
 ) -> Tensor:
-    """The mean of the ranks' losses on one micro-batch, since data parallelism averages gradients over ranks."""
+    """Pack and collate samples, compute the loss on each rank, and return the mean over ranks.
+
+    It is the mean because data parallelism averages gradients over ranks.
+    """
     ranks, width = len(trainers), model.logprobs.shape[1]
     queued = [as_queued(sample, FIRST + row * width) for row, sample in enumerate(samples)]
     by_rank = "num_processes" in collator.__dataclass_fields__
@@ -233,7 +236,7 @@ def as_queued(
 
 
 def share(value: Any, rank: int, ranks: int) -> Any:  # noqa: ANN401 - a tensor, or a dict of them
-    """The rows of one rank, cut as the dispatching data loader cuts a batch."""
+    """The part of a batch that one rank gets: each tensor is split along its rows into ``ranks`` parts."""
     if isinstance(value, Mapping):
         return {key: share(part, rank, ranks) for key, part in value.items()}
     return value.tensor_split(ranks)[rank]

@@ -23,7 +23,7 @@ from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
 
-#: The trainer, its collator, and the planner that makes micro-batches, of GRPO and of distillation.
+#: For GRPO and for distillation: the trainer, its collator, and the planner that forms micro-batches.
 PARTS: Mapping[str, tuple[str, ...]] = {
     "GRPO": (TRAINER, COLLATOR, PLANNER),
     "distillation": tuple(
@@ -32,7 +32,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     ),
 }
 
-#: Logged name -> what it is, and which definition of the quantity it follows.
+#: Logged name -> the output that it is compared with, and the name of its definition.
 LOGGED: Mapping[str, tuple[Output, str]] = {
     "reward": (Output("", "reward", "outcome.mean", over="all"), "over scored rows"),
     "sample/forwarded_tokens_mean": (Output("", "tokens", "sequence_length.mean", over="all"), "over all rows"),

@@ -32,10 +32,10 @@ from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
 
-#: Ranks of a step, and micro-batches that their gradients are accumulated over.
+#: The number of ranks, and the number of micro-batches per optimizer step.
 RANKS, MICRO_BATCHES = 2, 2
 
-#: The router's loss of each rank, and their mean.
+#: The router loss on each rank, and the mean over ranks.
 OF_RANKS, MEAN = (1.0, 3.0), 2.0
 
 _DOC = (

@@ -24,7 +24,7 @@ from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
 
-#: The methods that sample for a buffer, and write what trains into it.
+#: The methods that sample completions and write the training rows into a buffer.
 METHODS = (
     "trl.experimental.gold.gold_trainer.GOLDTrainer._generate_on_policy_for_slices",
     "trl.experimental.distillation.distillation_trainer.DistillationTrainer._generate_student_completions",

@@ -42,7 +42,7 @@ from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec, Inputs
 
-#: Fields, if a configuration has them: the divergence over the whole vocabulary, of completions that are not cut.
+#: Fields to set if a configuration has them: divergence over the whole vocabulary, completions not truncated.
 _FIELDS = {"distillation_objective": "jsd", "loss_top_k": 0, "max_completion_length": 512, "lmbda": 0.0}
 
 _BATCH = (
@@ -64,7 +64,7 @@ _MEAN = claims(
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the optimizer step of each trainer.
 
-    Completions are of the data set, or sampled by the student.
+    The completions come from the data set, or the student samples them.
     """
     for path in RELATIVES:
         if not target.has(f"{path}._fill_buffer") or target.fails(path):
@@ -134,7 +134,7 @@ def _ids_of(row: int) -> list[int]:
     return ids
 
 
-#: Rows that a prompt's last word can tell apart; later words are in the prompts of several rows.
+#: The number of rows whose prompts have distinct last tokens.
 ROWS = 20
 
 
@@ -165,7 +165,7 @@ def train_on_buffer(  # noqa: PLR0913 - the parts of a step
     sampled: bool,
     wrapped: bool = False,
 ) -> Tensor:
-    """The sum of the losses passed to ``backward`` over the slices of a generation batch.
+    """Train on each slice of a generation batch, and return the sum of the losses passed to ``backward``.
 
     With ``wrapped``, a loss counts only if the student's wrapper shares its gradient.
     """
@@ -173,7 +173,7 @@ def train_on_buffer(  # noqa: PLR0913 - the parts of a step
     ready = copy(trainer)
     ready.args, ready.lmbda = copy(trainer.args), 1.0 if sampled else 0.0
     ready.args.gradient_accumulation_steps = ready.current_gradient_accumulation_steps = count
-    ready.args.generation_batch_size = len(completions)  # of __post_init__: the rows of all micro-batches
+    ready.args.generation_batch_size = len(completions)  # __post_init__ would set it: the rows of all micro-batches
     ready._train_batch_size = len(completions) // count  # noqa: SLF001 - set by Trainer.train
     ready.use_vllm, ready.vllm_generation, ready.vllm_sync_frequency = True, Sampler(completions), 1
     ready._last_vllm_sync_step = ready.state.global_step  # noqa: SLF001 - the engine has the newest weights

@@ -36,7 +36,7 @@ _OFFSETS = "experimental/utils.py, DataCollatorForChatML, comment: offsets in by
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the collator for whole conversations.
 
-    Also for truncated conversations, in releases that keep their end.
+    In releases that keep the end of a long conversation, also for truncated conversations.
     """
     for path in CHATML:
         if target.has(path) and not target.fails(path) and target.find(path).__module__ == path.rpartition(".")[0]:

@@ -88,7 +88,10 @@ def _resumed(target: Target, path: str, kind: str, counters: list[str]) -> Bound
 
 
 def before_and_after(entry: Any, whole: Any, first: Any, second: Any, inputs: list[dict[str, str]]) -> dict[str, Any]:  # noqa: ANN401 - a method, trainers
-    """Two trainers after the same two rollouts. The second one is saved and restored between the rollouts."""
+    """Run two rollouts in one trainer, and again with the trainer state saved and loaded between them.
+
+    Returns ``whole``, the trainer of both rollouts, and ``resumed``, the trainer that loaded the state.
+    """
     entry(whole, inputs)
     entry(whole, inputs)
     entry(first, inputs)

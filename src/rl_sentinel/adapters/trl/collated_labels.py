@@ -176,7 +176,7 @@ def _differences(row: dict[str, Any], found: Collated, *, flat: bool) -> tuple[f
 
 
 def _trained(row: dict[str, Any]) -> list[int]:
-    """Which tokens of a prepared row are trained, from its labels or else its masks; all, if the row has neither."""
+    """1 for each trained token of a prepared row, else 0: from its labels, else from its masks; without both, all 1."""
     if row.get("labels") is not None:
         return [int(label != IGNORED) for label in row["labels"]]
     masks = [row[name] for name in ("completion_mask", "assistant_masks") if row.get(name) is not None]
@@ -184,7 +184,7 @@ def _trained(row: dict[str, Any]) -> list[int]:
 
 
 def _end_differs(row: dict[str, Any]) -> float:
-    """Whether the row does not end with exactly one end token, or does not train that token."""
+    """1 if the row does not end with exactly one end token, or does not train that token; else 0."""
     end = [token == 1 for token in row["input_ids"][-2:]]
     return float(end != [False, True] or not _trained(row)[-1])
 

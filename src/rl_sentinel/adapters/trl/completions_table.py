@@ -51,7 +51,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         log = f"{owner}.log"
         if not target.has(log) or target.fails(owner) or "log" not in vars(target.find(owner)):
             continue
-        scores = f"{owner}.{NAME}"  # earlier releases log the text of decoded prompts, which is not that of the rows
+        scores = f"{owner}.{NAME}"  # earlier releases log decoded prompts, whose text differs from the rows'
         logs_prompts = target.has(scores) and PROMPTS in source_of(target.find(scores))
         if logs_prompts and "Table(dataframe=" in source_of(target.find(log)):
             yield from bindable(target, _table(target, kind, owner))
@@ -104,7 +104,11 @@ def _table(target: Target, kind: str, owner: str) -> Boundary:
 
 
 def write_table(log: Callable[..., Any], trainers: list[Any], inputs: list[dict[str, str]]) -> dict[str, list[float]]:
-    """For each completion: its advantage in the table, and how many cells of its row are wrong."""
+    """Log the completions table after a rollout, and check it.
+
+    Returns, per completion, ``advantages``: its advantage in the table; and ``others``: how many cells of its row are
+    wrong.
+    """
     rewards = [reward for ready in trainers for reward in ready.rollout.rewards]
     sampled = [ready.rollout.completions for ready in trainers]
     named = iter(map(id_tokens, range(len(inputs))))
@@ -120,7 +124,7 @@ def write_table(log: Callable[..., Any], trainers: list[Any], inputs: list[dict[
 
 
 def logged_table(log: Callable[..., Any], trainer: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - a trainer
-    """The rows of the table that the trainer logs at :data:`STEP`."""
+    """Let the trainer log at :data:`STEP`, and return the rows of the logged table."""
     trainer.control, trainer.state, trainer.args = copy(trainer.control), copy(trainer.state), copy(trainer.args)
     trainer.state.log_history, trainer.state.global_step, trainer.log_completions = [], STEP, True
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
@@ -129,7 +133,7 @@ def logged_table(log: Callable[..., Any], trainer: Any) -> list[dict[str, Any]]:
         trainer.args.report_to = [BACKEND]
         module, logged = inspect.unwrap(log).__globals__, Tables()
         had = module.get(BACKEND)
-        module[BACKEND] = logged  # a package that is not installed
+        module[BACKEND] = logged  # the real package is not installed
         try:
             log(trainer, {"loss": 0.0})
         finally:
@@ -141,7 +145,7 @@ def logged_table(log: Callable[..., Any], trainer: Any) -> list[dict[str, Any]]:
 def _compare(
     table: list[dict[str, Any]], inputs: list[dict[str, str]], rewards: list[float], advantages: list[float]
 ) -> dict[str, list[float]]:
-    """For each completion: its advantage in the table, and how many cells of its row are wrong."""
+    """Per completion, ``advantages``: its advantage in the table; ``others``: how many cells of its row are wrong."""
     names = [" ".join(f"w{token - FIRST_WORD}" for token in id_tokens(row)) for row in range(len(inputs))]
     found = {"advantages": [0.0] * len(inputs), "others": [float("inf")] * len(inputs)}
     for entry in table:

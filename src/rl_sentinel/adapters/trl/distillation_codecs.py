@@ -149,7 +149,7 @@ class SampledTokens(SampledSequence):
     padding: int = 0
 
     def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
-        """The mask, with these values in the place of True and False."""
+        """``prompt`` at the prompt, ``response`` where the mask is True, and ``padding`` where it is False."""
         laid = Padded.lay_out(self, column, inputs)
         numbers = torch.where(laid > 0, self.response, self.padding)
         return torch.cat([numbers.new_full((laid.shape[0], PROMPT_WIDTH), self.prompt), numbers], 1)

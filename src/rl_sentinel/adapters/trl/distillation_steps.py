@@ -262,7 +262,7 @@ def accumulate(
     *,
     wrapped: bool = False,
 ) -> Tensor:
-    """The sum of the losses passed to ``backward`` over the micro-batches of an optimizer step.
+    """Run one optimizer step, and return the sum of the losses passed to ``backward`` over its micro-batches.
 
     ``entry`` is not called here: it names the audited method, which each training step calls. With ``wrapped``, a loss
     counts only if the student's wrapper shares its gradient.
@@ -276,7 +276,7 @@ def accumulate(
     ready.current_gradient_accumulation_steps = ready.args.gradient_accumulation_steps = count
     if samples := ready.args.lmbda > 0:
         ready.generation_config = copy(ready.generation_config)
-        ready.generation_config.eos_token_id = END  # of the model's generation configuration
+        ready.generation_config.eos_token_id = END  # normally from the model's generation configuration
     ready.model_wrapped = StudentOfParts(parts)
     losses: list[Tensor] = []
     batches, tokens = batch_samples(ready, [part.with_answers() if samples else part.inputs for part in parts])

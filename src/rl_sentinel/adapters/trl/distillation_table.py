@@ -51,7 +51,12 @@ def logged_rows(
     trainers: list[Any],
     inputs: list[dict[str, str]],
 ) -> dict[str, list[float]]:
-    """For each completion: its number of tokens in the table, and how many cells of its row are wrong."""
+    """Log the completions table after each rank has sampled, and check it.
+
+    Returns, per completion, ``tokens``: its number of tokens in the table; and ``others``: how many cells of its row
+    are
+    wrong.
+    """
     labels = {text: number for number, text in enumerate(dict.fromkeys(row["prompt"] for row in inputs))}
     prompts = [[FIRST_WORD + labels[row["prompt"]]] for row in inputs]
     counts = [int(n) for ready in trainers for n in ready.sampled.lengths.sum(1)]

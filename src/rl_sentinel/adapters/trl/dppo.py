@@ -18,7 +18,7 @@ from rl_sentinel.core.codec import Codec
 
 DPPO = "trl.experimental.dppo.dppo_trainer.DPPOTrainer"
 
-#: Setting -> fields of the configuration. The others, of the most likely tokens, read logits of the sampler.
+#: Setting -> fields of the configuration. Divergences over the most likely tokens need the sampler's logits.
 SETTINGS: Mapping[str, Settings] = {
     "default": {"divergence_type": "binary_tv", "clip_low": 0.15, "clip_high": 0.15},
     "binary KL": {"divergence_type": "binary_kl", "clip_low": 0.05, "clip_high": 0.05},

@@ -80,7 +80,7 @@ class KnownModel(nn.Module):
         width = max(map(len, self.rollout.completions))
         tokens = input_ids != PADDING
         attended = torch.ones_like(tokens) if attention_mask is None else attention_mask.bool()
-        seen = tokens.flip(1).cumsum(1).flip(1) > 0  # by a later token
+        seen = tokens.flip(1).cumsum(1).flip(1) > 0  # positions up to the last token
         wrong = ((attended != tokens) & seen).any(1, keepdim=True)
         own = torch.where(wrong, WITH_PADDING, 1.0) * self.logprobs[:, :width]
         logprobs = torch.cat([own.new_zeros(len(own), input_ids.shape[1] - width - 1), own], 1)
@@ -143,13 +143,16 @@ def rollout_loss(
     rows: list[dict[str, str]],
     generations: int,
 ) -> dict[str, Any]:
-    """The loss of a batch, and the trainer with its logs. ``rows`` has each prompt once per completion."""
+    """Compute the loss of a batch; return ``loss``, and ``trainer`` with its logs.
+
+    ``rows`` contains each prompt once per completion.
+    """
     ready = ready_to_sample(trainer, models["reference"], rewards, generations)
     return {"loss": ready.compute_loss(models["policy"], rows[::generations]), "trainer": ready}
 
 
 def ready_to_sample(trainer: Any, reference: KnownModel, rewards: list[float], generations: int) -> Any:  # noqa: ANN401 - a trainer
-    """The trainer before a loss that samples, with an empty log and with these rewards and this reference model."""
+    """A copy of the trainer that is ready to sample: an empty log, these rewards and this reference model."""
     ready = copy(trainer)
     ready.args = copy(trainer.args)
     ready.num_generations, ready.ref_model = generations, reference

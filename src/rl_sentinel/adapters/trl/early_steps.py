@@ -104,7 +104,7 @@ def part_of_step(trainer: Any, micro_batches: int, policy: TwicePolicy, referenc
 
 
 def accumulated(entry: Callable[..., Any], parts: list[Any]) -> Tensor:  # noqa: ARG001 - the method that each step enters
-    """The sum of the losses of all micro-batches, as the training steps pass them to ``backward``."""
+    """Run the training step of each micro-batch, and return the sum of the losses passed to ``backward``."""
     for part in parts:
         prompts = [{"prompt": "w1"} for _ in part.known.asked]
         part.training_step(part.known, prompts, None)

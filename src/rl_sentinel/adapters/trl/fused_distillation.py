@@ -114,7 +114,10 @@ def make_student_trainer(kind: type, beta: float, temperature: float, teacher: M
 
 
 def distil_in_chunks(entry: Callable[..., Any], trainer: Any, model: Model, inputs: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a trainer
-    """The loss of a micro-batch, and the trainer with its logs; fused heads run in small chunks."""
+    """Compute the loss of a micro-batch, with fused heads in small chunks.
+
+    Returns ``loss``, and ``trainer`` with its logs.
+    """
     with in_chunks():
         return {"loss": entry(trainer, model, inputs), "trainer": trainer}
 

@@ -23,7 +23,7 @@ CLIENTS = ("trl.extras", "trl.generation")
 #: Classes of vLLM that a trainer's module imports if vLLM is installed.
 _VLLM_CLASSES = ("SamplingParams", "GuidedDecodingParams", "StructuredOutputsParams")
 
-#: The names of what a server may return.
+#: The keys that the reply of a server may have.
 _REPLIES = ("prompt_ids", "completion_ids", "logprobs")
 
 #: A row: token ids and their log-probs.
@@ -115,10 +115,11 @@ def sample_inline(  # noqa: PLR0913 - the parts of a request
     *,
     split: bool = False,
 ) -> tuple[list[dict[str, list[Any]]], TextEngine]:
-    """The results of each rank: ``completion_ids``, ``prompt_ids``, and ``logprobs`` if the method returns them.
+    """Sample on all ranks; return the results of each rank, and the engine of the first rank.
 
-    The server samples for all ranks. A colocated engine samples for one rank; with ``split``, one engine extends over
-    all ranks: each rank sends the prompts of all ranks and gets all rows.
+    The results are ``completion_ids``, ``prompt_ids``, and ``logprobs`` if the method returns them. The server samples
+    for all ranks. A colocated engine samples for one rank; with ``split``, one engine extends over all ranks: each rank
+    sends the prompts of all ranks and gets all rows.
     """
     trainers, engines = on_ranks(trainer, prompts, rows, ranks, over=ranks if split else 1)
     answers = call_ranks(entry, trainers, prompts)
@@ -159,7 +160,7 @@ def on_ranks(
 
 
 def call_ranks(entry: Callable[..., Any], trainers: list[Any], prompts: list[str]) -> list[Any]:
-    """The results of the method on each rank, called with the rank's part of the prompts."""
+    """Call the method on each rank with the rank's part of the prompts, and return the results."""
     size = len(prompts) // len(trainers)
     parts = [prompts[rank * size : (rank + 1) * size] for rank in range(len(trainers))]
     return run_on_ranks(len(trainers), lambda rank: entry(trainers[rank], **_arguments(entry, parts[rank])))

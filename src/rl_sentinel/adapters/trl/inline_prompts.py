@@ -34,7 +34,7 @@ _ONE_PROMPT = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of the prompts of each engine: whole, and truncated in releases with a length limit."""
+    """Boundaries of the prompts of each engine: whole, and also truncated in releases with a length limit."""
     for kind, owner in TRAINERS.items():
         path = sampling_path(target, owner)
         if not target.has(path) or target.fails(owner) or not is_inline(target, path):

@@ -9,7 +9,7 @@ from typing import Any
 
 PACKAGE = "liger_kernel"
 
-#: Where transformers finds the layers that it puts into a model.
+#: The module from which transformers takes the Liger layers that it puts into a model.
 LAYERS = f"{PACKAGE}.transformers"
 
 

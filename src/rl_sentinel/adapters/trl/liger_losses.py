@@ -24,10 +24,10 @@ from rl_sentinel.core.case import Settings
 #: The setting that replaces a loss by a fused one.
 FUSED: Settings = {"use_liger_kernel": True}
 
-#: GRPO's losses that Liger has, without a reference: the constructor would download one.
+#: GRPO's losses that Liger has. None has a KL term, since the constructor would download a reference model.
 GRPO_FAMILIES = ("dapo", "grpo", "bnpo", "dr_grpo", "vLLM, token_truncate")
 
-#: DPO's losses that Liger has under the claims of the plain ones.
+#: DPO's losses that Liger has, and whose claims are those of the plain losses.
 DPO_LOSSES = ("default", "apo_zero", "apo_down", "sppo_hard", "nca_pair")
 
 #: An argument that a release passes to Liger's loss. In earlier releases, the setting has no effect on this loss.

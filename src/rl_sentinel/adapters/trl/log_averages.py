@@ -23,13 +23,13 @@ from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
-#: How a ``log`` averages what its trainer appended since the last one.
+#: Source text of a ``log`` method that averages the values appended since the last log.
 AVERAGES = "self._metrics[mode].items()"
 
-#: How a trainer keeps that a reward function gave no reward.
+#: Source text of a trainer that stores NaN if a reward function returned None.
 UNSCORED = "is not None else torch.nan"
 
-#: The name under which the numbers are logged.
+#: The name of the logged metric.
 NAME = "rewards/first/mean"
 
 _STEPS = (
@@ -41,7 +41,7 @@ _STEPS = (
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the ``log`` of each trainer that averages its metrics.
 
-    None in releases where no step can lack a metric.
+    There are no boundaries in releases where no step can lack a metric.
     """
     for path in (GRPO, RLOO, *_experimental(target)):
         log = f"{path}.log"

@@ -21,7 +21,7 @@ def logged_elsewhere(
     evaluate: Callable[[], object],
     train: Callable[[], object],
 ) -> float:
-    """The number of metrics that evaluation and training log under the wrong mode.
+    """Evaluate and train, and count the metrics that are logged under the wrong mode.
 
     First, the user starts an evaluation while none is scheduled. Then a training step runs before a scheduled
     evaluation.
@@ -60,7 +60,10 @@ def _evaluated(
     *,
     logged: bool,
 ) -> Any:  # noqa: ANN401 - a dict of metrics
-    """The metrics that an evaluation logs after a training step. With ``logged``, that step logs its metrics first."""
+    """Train, then evaluate, and return the metrics that the evaluation logs.
+
+    With ``logged``, the metrics of the training step are logged before the evaluation.
+    """
     own = copy(trainer)
     own.control, own.state = copy(trainer.control), copy(trainer.state)
     own.state.log_history, own._metrics = [], empty_metrics(trainer._metrics)  # noqa: SLF001 - the trainer's log

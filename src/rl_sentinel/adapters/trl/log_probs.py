@@ -60,7 +60,7 @@ def score_rollout(  # noqa: PLR0913 - a trainer's class and settings, and its ba
     completion_ids: Tensor,
     completion_mask: Tensor,
 ) -> Tensor:
-    """The log-probs of completions that several optimizer steps use; each prompt has one token."""
+    """Compute the log-probs of completions after prompts of one token; each completion is used in two iterations."""
     trainer = bare_instance(
         kind,
         model=Model(logits),

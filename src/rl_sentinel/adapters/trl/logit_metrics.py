@@ -147,7 +147,7 @@ def train_on_logits(  # noqa: PLR0913 - a trainer, its batch, and the model's lo
     *,
     level: bool,
 ) -> Tensor:
-    """The loss of a batch for which both policy and reference return these logits.
+    """Train on a batch for which policy and reference return these logits, and return the loss.
 
     ``entry`` is not called here: it names the audited method, which the training step calls.
     """

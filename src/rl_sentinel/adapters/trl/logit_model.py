@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.trl.tiny_trainer import make_trainer
 
-#: Tokens, and entries of the vocabulary, that a fused head takes at once here; its own numbers exceed a whole batch.
+#: How many tokens and vocabulary entries a fused head processes at once here; its defaults exceed a whole batch.
 CHUNK = 2
 
 #: Modules with fused heads, and their names for the numbers of tokens and vocabulary entries taken at once.
@@ -75,7 +75,7 @@ class Logits(nn.Module):
 
 
 def logit_trainer(kind: str, temperature: float) -> Any:  # noqa: ANN401 - a trainer
-    """A trainer at a sampling temperature. Its model is a :class:`Logits`; with a fused head, only the backbone is."""
+    """A trainer at a sampling temperature. Its model, or with a fused head only its backbone, is a :class:`Logits`."""
     trainer = make_trainer(kind, temperature=temperature)
     trainer.kind, trainer.known = kind, Logits()
     fused = "fused_lm_head" in inspect.getsource(inspect.unwrap(per_token(trainer).__func__))
@@ -99,7 +99,7 @@ def compute_log_probs(
     completion_mask: Tensor,
     **options: int,
 ) -> dict[str, Tensor]:
-    """The log-probs of completions after prompts of one or two tokens; also entropies if the release computes them."""
+    """Compute log-probs of completions after prompts of one or two tokens; also entropies, if the release has them."""
     rows = torch.arange(len(logits))
     prompt_ids, prompt_mask = torch.stack([torch.zeros_like(rows), rows], 1), torch.stack([rows % 2, rows * 0 + 1], 1)
     attended = torch.cat([prompt_mask, completion_mask], 1)

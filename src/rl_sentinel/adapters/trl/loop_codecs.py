@@ -30,7 +30,7 @@ FIELDS: Mapping[str, str] = {
     "estimator": "kl_estimator",
 }
 
-#: Settings that formulas alone read.
+#: Settings that only formulas read.
 DESCRIBED = frozenset({"clip_high"})
 
 #: The log-prob of every token where a boundary compares no policies.
@@ -74,7 +74,7 @@ def loop_step(  # noqa: PLR0913 - a method, its configuration, its batch, and ho
         path: the method.
         settings: settings of the boundary, by neutral name.
         known: the parts of the responses that the boundary reads.
-        fixed: fields of the configuration that the boundary's numbers do not depend on, or that its formula implies.
+        fixed: fields of the configuration that do not affect the boundary's outputs, or that its formula implies.
         parts: whether the rows may be cut into micro-batches.
         grouped: whether prompts have several responses.
     """
@@ -156,7 +156,7 @@ def logged(outputs: Mapping[str, Output]) -> dict[str, Output]:
 
 
 def sampled(batch: Batch) -> Batch:
-    """A batch whose responses have at least one token, with every token trained and all probabilities below 1."""
+    """Give each response at least one token, train every token, and make all log-probs negative."""
     changed: dict[str, Tensor] = {}
     if bool((batch.length == 0).any()):
         batch = with_columns(batch, length=batch.length.clamp(min=1))

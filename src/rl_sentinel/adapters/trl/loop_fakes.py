@@ -13,7 +13,7 @@ from rl_sentinel.adapters.trl.token_model import ELSEWHERE, LARGEST, NEVER
 #: A token that gets the rest of the probability; the first token of prompts and responses; size of the vocabulary.
 OTHER, FIRST_TOKEN, VOCABULARY = 2, 3, 40
 
-#: The last token of a prompt is its number, counted from here: a model looks rows up by it.
+#: The last token of a prompt is this id plus the index of the prompt; models look rows up by it.
 FIRST_PROMPT = 100
 
 #: Tokens of a prompt; every other prompt starts with padding.
@@ -64,7 +64,7 @@ class Responses:
             self.rows[prompt, int(self.ids[row, 0])] = row
 
     def found(self, input_ids: Tensor) -> Tensor:
-        """The row numbers of these sequences."""
+        """The row index of each sequence in ``input_ids``."""
         prompts, first = input_ids[:, CONTEXT - 1] - FIRST_PROMPT, input_ids[:, CONTEXT]
         keys = zip(prompts.tolist(), first.tolist(), strict=True)
         return torch.tensor([self.rows[key] for key in keys])
@@ -76,7 +76,7 @@ class Policy(nn.Module):
     is_gradient_checkpointing = False
 
     def __init__(self, config: Any, temperature: float, *, trains: bool) -> None:  # noqa: ANN401 - of transformers
-        """A model without responses, which a trainer may modify; ``trains`` is False for the reference model."""
+        """Start without responses; ``trains`` is False for the reference model."""
         super().__init__()
         self.config, self.generation_config = config, SimpleNamespace(eos_token_id=END, pad_token_id=PADDING)
         self.unused = nn.Parameter(torch.zeros(1))

@@ -22,7 +22,7 @@ _COUNTED = (
 
 
 def logged_steps(path: str, generations: int) -> Boundary:
-    """A run with one batch per row of the case. Each batch has two prompts and gets one optimizer step."""
+    """The boundary of a run with one batch per row of the case; each batch has two prompts and one optimizer step."""
     trainer = path.rpartition(".")[0]
     loop = Object(Loop, {"0": Constant(Function(trainer))}, at={"0": "kind"}, shared=True)
     step = Step(

@@ -34,8 +34,8 @@ DEFAULTS: Mapping[str, Any] = {
     "temperature": TEMPERATURE,
 }
 
-#: Attributes that a newer transformers reads of each trainer, and that older loops do not set themselves. The tokenizer
-#: of a loop that has one by that name is an attribute too: transformers has a property there, which warns at each use.
+#: Class attributes that newer transformers read, and that older loops do not set. For a loop with a parameter
+#: ``tokenizer``, this name is added: it replaces a property of transformers that warns at each use.
 LATER: Mapping[str, Any] = {"optimizer_cls_and_kwargs": None}
 
 #: Names of local variables of ``train`` that are read when it logs.

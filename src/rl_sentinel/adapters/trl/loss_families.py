@@ -56,7 +56,7 @@ _SEQUENCE: Settings = {**PLAIN, "importance_sampling_level": "sequence"}
 _GSPO = claims(_DOC.format("importance_sampling_level"), algorithm="gspo")
 _CISPO_FORMULA = frozenset({"clip_low", "clip_high"})
 
-#: Families that are bound in a whole optimizer step only, which computes the sampler's columns.
+#: Families bound only in a whole optimizer step, because the step computes the columns of the sampler.
 ONLY_IN_STEPS = ("off-policy mask, vLLM",)
 
 #: The family of releases whose loss does not read old log-probs.

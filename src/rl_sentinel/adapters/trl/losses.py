@@ -55,7 +55,7 @@ _PRODUCER = (
 #: Loss types whose denominator is the number of tokens in the generation batch.
 COUNTED = ("dapo", "cispo", "vespo")
 
-#: Logged name -> output, and which definition of the quantity it follows.
+#: Logged name -> the output that it is compared with, and the name of its definition.
 LOGGED: Mapping[str, tuple[Output, str]] = {
     "kl": (Output("", "nats", "kl.mean", over="live"), ""),
     "entropy": (Output("", "nats", "entropy.mean", over="live"), ""),

@@ -1,4 +1,4 @@
-"""GOLD in TRL: the probability of several tokens that the other tokenizer has as one token, by the chain rule."""
+"""GOLD in TRL: the probability, by the chain rule, of several tokens that are one token of the other tokenizer."""
 
 import inspect
 from collections.abc import Callable, Iterator

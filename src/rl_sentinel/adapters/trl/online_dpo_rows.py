@@ -56,9 +56,13 @@ def generated_pairs(  # noqa: PLR0913 - a method of the target, a trainer, a bat
     *,
     varied: bool,
 ) -> dict[str, list[float]]:
-    """The number of tokens of each completion, and how many cells of its row hold another row's prompt or completion.
+    """Generate pairs on each rank, and check the rows.
 
     With ``varied``, every other prompt has one more word.
+
+    Returns, per row, ``count``: the number of tokens of its completion; and ``others``: 1 for a wrong prompt, plus 1
+    for a
+    wrong completion.
     """
     counts, tokenizer = lengths.sum(1).tolist(), trainer.processing_class
     prompts = [f"w20 w{n}" if varied and n % 2 else f"w{n}" for n in range(len(counts) // TWO)]

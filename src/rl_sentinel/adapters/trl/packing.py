@@ -34,10 +34,10 @@ _REPLIES = (
     "assistant; with an instruction template, in each turn"
 )
 
-#: Tokens of the template before a question and before a reply, and of the former at the start of a text.
+#: Template tokens before a question, before a reply, and before a question at the start of a text.
 QUESTION, REPLY, AT_START = 30, 31, 29
 
-#: Setting -> whether conversations have several turns, and whether the tokenizer writes the start of a text otherwise
+#: Setting -> whether conversations have several turns, and whether a text starts with another token than later turns
 #: (docs/source/sft_trainer.mdx: some tokenizers tokenize sequences differently depending on whether they have context).
 TURNS: Mapping[str, Settings] = {
     "one turn": {"several_turns": False, "start_differs": False},

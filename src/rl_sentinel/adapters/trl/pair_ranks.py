@@ -83,7 +83,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
                 names = _names(release, paired=paired)
                 yield from bindable(target, *_over_ranks(release, family, names, paired=paired))
                 if not paired:
-                    means = [name for name in names if name != "rewards/margins"]  # logged where both labels are
+                    means = [name for name in names if name != "rewards/margins"]  # needs both labels
                     yield from bindable(target, *_over_micro_batches(release, family, means))
 
 
@@ -174,7 +174,7 @@ def ready_on_rank(trainer: Any, rank: int, ranks: int, features: list[dict[str, 
 def logs_of_ranks(
     entry: Callable[..., Any], learners: list[Any], logprobs: Tensor, ref_logprobs: Tensor | None = None
 ) -> Mapping[str, Any]:
-    """The metrics that rank 0 logs after each rank has taken a training step on its features.
+    """Take a training step on each rank, and return the metrics that rank 0 logs.
 
     ``entry`` is the audited method, which the step calls; the log-probs ``[B, T]`` contain the rows of all ranks.
     """
@@ -198,7 +198,7 @@ def logs_of_micro_batches(
     logprobs: Tensor,
     ref_logprobs: Tensor | None = None,
 ) -> Mapping[str, Any]:
-    """The metrics that are logged after an optimizer step over these responses, split into equal micro-batches.
+    """Take an optimizer step over these responses, split into equal micro-batches, and return the logged metrics.
 
     ``entry`` is the audited method, which the step calls; the log-probs ``[B, T]`` contain the rows of all responses.
     """

@@ -160,7 +160,7 @@ def forward_pass(  # noqa: PLR0913 - a method and a class of the target, and a s
 
 
 def collating_forward_pass(entry: Callable[[], Any], trainer: Any, model: Any, width: int) -> dict[str, Tensor]:  # noqa: ANN401 - a trainer, a model
-    """The forward pass in releases whose trainer collates rows and returns lists of rows."""
+    """Run the forward pass in releases whose trainer collates the rows, and stack the returned rows."""
     rows = len(model.backbone.logprobs)
     trainer.__dict__ |= {"model": model, "ref_model": model, "data_collator": pad_right}
     trainer.config.batch_size, trainer.config.forward_batch_size = rows, trainer.config.mini_batch_size

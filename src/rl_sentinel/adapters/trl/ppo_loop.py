@@ -35,7 +35,7 @@ from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.codec import Codec
 
-#: The trainer, and its name in releases before 0.12, where another trainer had this one.
+#: The trainer, and its name in releases before 0.12, where another trainer was named PPOTrainer.
 TRAINERS = ("trl.trainer.ppo_trainer.PPOTrainer", "trl.trainer.ppov2_trainer.PPOv2Trainer")
 
 _OLD = Column("old_logprob")

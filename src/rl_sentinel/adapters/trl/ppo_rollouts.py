@@ -100,7 +100,10 @@ def generate_in_batches(
     *,
     is_encoder_decoder: bool,
 ) -> Tensor:
-    """Token ids ``[B, T]`` of the returned responses; a missing or wrong token is :data:`OTHER_TOKEN`."""
+    """Generate responses in padded batches.
+
+    Returns the token ids ``[B, T]`` of the responses; a missing or wrong token is :data:`OTHER_TOKEN`.
+    """
     rows, width = tokens.shape
     counts = lengths.sum(1).tolist()
     ids = [row[:n] for row, n in zip(token_ids(rows, width), counts, strict=True)]

@@ -156,7 +156,7 @@ def _accumulated(path: str, config: str) -> Boundary:
 
 
 def one_return(batch: Batch) -> Batch:
-    """A batch in which all returns of a response are equal."""
+    """Make all returns of a response equal to its first return."""
     batch = sampled(batch)
     same = batch.returns[:, :1].expand(batch.mask.shape)
     return batch if torch.equal(same, batch.returns) else with_columns(batch, returns=same.clone())

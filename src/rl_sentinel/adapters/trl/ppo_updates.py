@@ -28,13 +28,13 @@ from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
 
-#: A whitened column differs from itself whitened by less than this.
+#: Advantages count as white if their mean is within this of 0, and their deviation within this of 1.
 WHITE = 1e-5
 
-#: A deviation that is smaller is taken for rounding.
+#: A smaller deviation or advantage may be a rounding error.
 ALIKE = 1e-3
 
-#: The number of mini-batches of a batch, where there are several.
+#: The number of mini-batches in the boundary with several mini-batches.
 MINI_BATCHES = 2
 
 _OLD = Column("old_logprob")

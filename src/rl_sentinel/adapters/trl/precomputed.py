@@ -28,10 +28,10 @@ KTO_COLUMNS = ("ref_logps", "ref_KL_logps")
 #: The method that computes the columns for a batch, with a model.
 COMPUTE = "compute_ref_log_probs"
 
-#: Where the constructor keeps the setting.
+#: Attributes in which the constructor stores the setting.
 FLAGS = ("precompute_ref_log_probs", "precompute_ref_logps")
 
-#: Log-prob of each token by a model that did not make the columns.
+#: Log-prob of each token under a model other than the one that computed the columns.
 OTHER = -0.75
 
 _STORED = (
@@ -80,9 +80,9 @@ def learn_from_columns(  # noqa: PLR0913 - as the step without columns, and thei
     ref_logprobs: Tensor,
     names: tuple[str, str],
 ) -> Tensor:
-    """The loss of one micro-batch whose rows contain the reference log-probs in columns ``names``.
+    """Train on one micro-batch whose rows contain the reference log-probs in columns ``names``, and return the loss.
 
-    The trainer's method computes the columns, in releases whose method has a ``model`` parameter.
+    If the trainer has a reference model, and its method has a ``model`` parameter, the method computes the columns.
     """
     if learner.ref_model is not None:
         set_logprobs(learner.ref_model, ref_logprobs)
@@ -99,7 +99,7 @@ def learn_from_columns(  # noqa: PLR0913 - as the step without columns, and thei
         kept = learner._signature_columns  # noqa: SLF001
         rows = [{name: value for name, value in row.items() if name in kept} for row in rows]
     set_logprobs(learner.model, logprobs)
-    if learner.ref_model is not None:  # a step that asks a model for what the columns hold gets another answer
+    if learner.ref_model is not None:  # a step that ignores the columns gets other log-probs
         set_logprobs(learner.ref_model, torch.full_like(logprobs, OTHER))
     return train_one_batch(entry, learner, learner.data_collator(rows))
 

@@ -61,7 +61,7 @@ class Family:
         return fields <= set(known) and named and self.needs in source and not (self.lacks and self.lacks in source)
 
     def place(self, config_field: Any) -> str:  # noqa: ANN401 - a field of a configuration
-        """The suffix of a field's path that leads to a plain value; it differs for lists, enums and other fields."""
+        """The path from a field to its plain value: ``.value`` for an enum, ``.0`` for a list, else empty."""
         if isinstance(config_field.default, Enum):
             return ".value"
         factory = config_field.default_factory

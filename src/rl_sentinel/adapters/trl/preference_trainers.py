@@ -50,8 +50,8 @@ def make_pair_trainer(  # noqa: PLR0913 - what a trainer is built from
 ) -> Any:  # noqa: ANN401 - a trainer
     """A trainer of class ``trainer``, built by its constructor and its configuration class.
 
-    ``padding`` is the padding token of the tokenizer. The model reports the ``attention`` implementation, if it is not
-    empty, and returns this number of ``scores``. ``tokenizer`` builds the trainer's tokenizer.
+    ``padding`` is the padding token of the tokenizer, which ``tokenizer`` builds. The model's configuration has
+    ``scores`` labels and, unless it is empty, the ``attention`` implementation.
     """
     from datasets import Dataset  # noqa: PLC0415 - in the target's overlay
 
@@ -164,9 +164,10 @@ def train_on_logprobs(
     logprobs: Tensor,
     ref_logprobs: Tensor | None = None,
 ) -> Tensor:
-    """The loss of one micro-batch, collated by the trainer, for which policy and reference return these log-probs.
+    """Train on one micro-batch, collated by the trainer, and return the loss.
 
-    ``entry`` is not called here: it names the audited method, which the training step calls.
+    Policy and reference return these log-probs. ``entry`` is not called here: it names the audited method, which the
+    training step calls.
     """
     set_logprobs(learner.model, logprobs)
     if ref_logprobs is not None:
@@ -175,7 +176,7 @@ def train_on_logprobs(
 
 
 def train_one_batch(entry: Callable[..., Any], learner: Any, inputs: dict[str, Any]) -> Tensor:  # noqa: ANN401 - a trainer
-    """The loss that a training step on a collated batch returns, scaled for accumulation."""
+    """Run a training step on a collated batch, and return the loss, scaled for accumulation."""
     if "num_items_in_batch" in inspect.signature(entry).parameters:
         loss: Tensor = learner.training_step(learner.model, inputs, None)
         return loss

@@ -100,10 +100,13 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def trainer_path(target: Target, *paths: str) -> str:
-    """The first of these trainers whose constructor has a parameter ``model``. Classes that only forward have none."""
+    """The path of the first of these trainers whose constructor has a ``model`` parameter; else of the first trainer.
+
+    Classes that only forward to another class have no such parameter.
+    """
     present = [p for p in paths if target.has(p) and not target.fails(p)]
     with_model = (p for p in present if "model" in inspect.signature(target.find(p)).parameters)
-    return target.locate(next(with_model, paths[0]))  # where this release has it: scripts import it from there
+    return target.locate(next(with_model, paths[0]))  # its path in this release, for scripts
 
 
 def families_of(

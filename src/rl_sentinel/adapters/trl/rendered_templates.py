@@ -9,7 +9,7 @@ from rl_sentinel.adapters.target import Target
 MODULE = "trl.chat_template_utils"
 PATH = f"{MODULE}.get_training_chat_template"
 
-#: Ends of the names of a template and of its training variant in the module.
+#: Suffixes of the names of a template and of its training variant in the module.
 ORIGINAL, TRAINING = "_chat_template", "_training_chat_template"
 
 #: Special tokens that templates write.
@@ -35,9 +35,11 @@ def rendered(template: str, conversation: list[dict[str, Any]], **options: objec
 
 
 def compile_templates(target: Target, names: Iterable[str], ends: Iterable[str]) -> None:
-    """Compile the templates with these names and ends, which transformers keeps.
+    """Compile the templates whose names are one of ``names`` plus one of ``ends``; transformers caches them.
 
-    A template takes a tenth of a second. Each process that checks a pair would compile all of them again.
+    Compiling a template takes a tenth of a second. Without this call, each process that checks a pair would compile all
+    of
+    them again.
     """
     templates = vars(target.module(MODULE))
     for name in names:

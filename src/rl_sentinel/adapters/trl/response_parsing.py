@@ -22,7 +22,7 @@ from rl_sentinel.core.claims import claims
 PATH = f"{MODULE}.parse_response"
 ADDS = f"{MODULE}.add_response_schema"
 
-#: What the installed transformers reads; before, TRL gave a tokenizer a schema in its place.
+#: The format that the installed transformers reads. Earlier, TRL gave tokenizers a schema instead.
 FORMAT = "response_template"
 
 #: Kind of argument -> its type in the tool's schema, and the argument for a token.
@@ -41,7 +41,7 @@ _SAYS = (
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the parser with each known template.
 
-    None in releases whose response format the installed transformers does not support.
+    There are no boundaries in releases whose response format the installed transformers does not support.
     """
     if not target.has(PATH) or target.fails(PATH) or not target.has(ADDS):
         return

@@ -19,7 +19,7 @@ from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
-#: How a release takes the name of a model, and what it makes of it.
+#: Source text of a release that accepts the name of a model, and of one that adds a head to this model.
 BY_NAME, NEW_HEAD = "isinstance(model, str)", "AutoModelForSequenceClassification"
 
 _SEED = (
@@ -41,7 +41,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def new_head(trainer: Callable[..., Any], seed: int, drawn: int) -> dict[str, Tensor]:
-    """The sum of absolute head weights, in a process that drew ``drawn`` random numbers before building the trainer."""
+    """Draw ``drawn`` random numbers, build the trainer, and return ``sum``: the sum of the absolute head weights."""
     from datasets import Dataset  # noqa: PLC0415 - in the target's overlay
 
     with tempfile.TemporaryDirectory() as folder:

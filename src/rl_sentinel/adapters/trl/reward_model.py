@@ -40,7 +40,7 @@ COLUMNS = (
 #: Maximum tokens of a sequence: more than any case has.
 LONGEST = 512
 
-#: The weight of the squared sum, by the formula's name -> the field of the configuration.
+#: The formula's setting for the weight of the squared sum -> its field in the configuration.
 CENTERING = {"centering": "center_rewards_coefficient"}
 
 #: Settings that only formulas of metrics read: the score is the log-prob itself.
@@ -106,7 +106,10 @@ def train_on_scores(
     features: list[dict[str, Any]],
     logprobs: Tensor,
 ) -> Tensor:
-    """The loss of one micro-batch, collated by the trainer. The score of a sequence is the sum of its ``logprobs``."""
+    """Train on one micro-batch, collated by the trainer, and return the loss.
+
+    The score of a sequence is the sum of its ``logprobs``.
+    """
     learner.model.forward = Scores(logprobs)
     return train_one_batch(entry, learner, learner.data_collator(features))
 

@@ -41,7 +41,7 @@ from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.codec import Codec, Inputs
 
-#: Responses of a prompt where a boundary does not read which prompt a row has, and tokens that tell them apart.
+#: The number of responses of a prompt in boundaries that read no groups, and of tokens that distinguish them.
 TWO = 2
 
 #: The prompts of such rows.
@@ -122,7 +122,7 @@ def pairs_distinct(inputs: Inputs) -> str:
 
 
 def siblings(batch: Batch) -> Batch:
-    """A batch in which all responses have at least two tokens, and all prompts have equal numbers of responses."""
+    """Give all responses at least two tokens, and all prompts equal numbers of responses."""
     return several_tokens(sampled(equal_groups(batch)))
 
 
@@ -132,7 +132,7 @@ def pairs(batch: Batch) -> Batch:
 
 
 def several_tokens(batch: Batch) -> Batch:
-    """The batch with at least two tokens per response, if the width allows it."""
+    """Give each response at least two tokens, if the width allows it."""
     if batch.width < TWO or not bool((batch.length < TWO).any()):
         return batch
     return sampled(with_columns(batch, length=batch.length.clamp(min=TWO)))

@@ -22,7 +22,7 @@ from rl_sentinel.adapters.trl.tiny_trainer import PADDING, Policy, RowRewards
 #: Token id of the word "w0"; with ``by_prompt``, the prompt of row n is the word "wn".
 FIRST_WORD = 3
 
-#: The number of answers of a forward pass whose release returns a dict.
+#: In place of the number of returned values: the forward pass of this release returns a dict.
 BY_NAME = 0
 
 
@@ -123,7 +123,7 @@ def ready_to_score(
     ready = ready_to_train(trainer, micro_batches, rollout, rank, ranks)
     ready.rollout = rollout
     ready.num_generations = ready.args.num_generations = generations
-    rewards = getattr(trainer, "reward_funcs", ())  # a trainer with a teacher has none
+    rewards = getattr(trainer, "reward_funcs", ())  # absent if the trainer has a teacher
     ready.reward_funcs = [RowRewards(one.__name__, one.weight, rollout.rewards) for one in rewards]
     if hasattr(ready, "_generate_single_turn"):
         order = returned_names(type(trainer)._generate_single_turn)  # noqa: SLF001
@@ -201,13 +201,13 @@ def generate_in_environment(rollout: Rollout, prompts: Sequence[Any], *_trainer:
 
 
 def score_ranks(method: str, trainers: list[Any], inputs: list[list[dict[str, str]]]) -> Any:  # noqa: ANN401 - a trainer
-    """The trainer of rank 0, after each rank has sampled and scored its rows."""
+    """Let each rank sample and score its rows, and return the trainer of rank 0."""
     run_on_ranks(len(trainers), lambda rank: getattr(trainers[rank], method)(inputs[rank]))
     return trainers[0]
 
 
 def evaluate_rollout(trainers: list[Any], inputs: list[list[dict[str, str]]]) -> Any:  # noqa: ANN401 - a trainer
-    """The trainer of rank 0, after each rank has evaluated its rows without computing a loss.
+    """Let each rank evaluate its rows without computing a loss, and return the trainer of rank 0.
 
     Its attribute ``received`` is the mean of all rewards.
     """
@@ -222,7 +222,7 @@ def evaluate_rollout(trainers: list[Any], inputs: list[list[dict[str, str]]]) ->
 
 
 def rollout_modes(method: str, trainers: list[Any], inputs: list[list[dict[str, str]]]) -> Any:  # noqa: ANN401 - a trainer
-    """The trainer of the only rank, after an evaluation and a training rollout.
+    """Run an evaluation and a training rollout, and return the trainer of the only rank.
 
     Its attribute ``received`` is the mean of the rewards. Its attribute ``elsewhere`` is the number of metrics logged
     under the wrong mode.

@@ -69,7 +69,7 @@ class Metrics:
     settings: Settings
 
 
-#: The setting with the lengths of completions, and the kind of trainer that logs nothing else of a rollout.
+#: The setting whose metrics are completion lengths, and the kind of trainer that logs no other rollout metrics.
 LENGTHS, TEACHER = "logged lengths", "distillation"
 
 METRICS: Mapping[str, Metrics] = {
@@ -137,7 +137,7 @@ def _rollout_trainers(kind: str, settings: Settings, more: Mapping[str, Codec]) 
         **({} if kind == TEACHER else {"rewards": Column("reward", PerRow("list"))}),
         "old_logprobs": Derived(
             lambda inputs: torch.zeros(inputs.batch.mask.shape)
-        ),  # RLOO sums them; no metric has them
+        ),  # RLOO sums them, but no metric depends on them
         **more,
     }
     at = {name: f"rollout.{name}" for name in ("completions", "rewards", *more) if name in parts}

@@ -88,7 +88,10 @@ class AllDelivered(Exception):  # noqa: N818 - no error: the end of a data set w
 
 
 def delivered(kind: Callable[..., Any], lengths: Tensor, interval: float) -> dict[str, Any]:
-    """How often each sample is delivered, and the logged seconds of waiting; ``interval`` is the time between polls."""
+    """Iterate over the trainer's data set on a fake queue; ``interval`` is the time between polls.
+
+    Returns ``uses``: how often each sample is delivered; and ``wait``: the logged seconds of waiting.
+    """
     counts = [int(words) for words in lengths.sum(1).tolist()]
     samples = [
         (
@@ -112,7 +115,7 @@ def delivered(kind: Callable[..., Any], lengths: Tensor, interval: float) -> dic
     ]
     arriving = Queue(samples)
     module, clock = inspect.getmodule(kind), SimpleNamespace(time=arriving.time, monotonic=arriving.time)
-    plain = logging.getLogger(__name__)  # that of accelerate needs a started process group
+    plain = logging.getLogger(__name__)  # accelerate's logger needs a started process group
     fakes = {"time": clock, "threading": SimpleNamespace(Thread=_Thread), "logger": plain}
     known = {
         "rollout_queue": arriving,

@@ -48,7 +48,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def acting_coefficient(entry: Any, trainers: list[Any], coefficient: float) -> dict[str, Tensor]:  # noqa: ANN401 - a method, trainers
-    """The loss of a step with a router loss of 0, and the derivative of the loss with respect to the router loss."""
+    """Take a training step with a router loss of 0, and one with the router loss :data:`ROUTER`.
+
+    Returns ``loss``: the loss of the first step; and ``coefficient``: the factor of the router loss in the second.
+    """
     (trainer,) = trainers
     losses = []
     for router in (0.0, ROUTER):

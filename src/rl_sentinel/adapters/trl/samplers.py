@@ -33,7 +33,7 @@ FAMILIES = {
     "two prompts": {"shuffle": True, "prompts": 2},
 }
 
-#: Setting -> the field that plans a generation, by completions of all processes or by steps; the other one follows.
+#: Setting -> the field that sets the size of a generation: completions of all processes, or steps. Not both are set.
 PLANS: dict[str, Settings] = {
     "completions of a generation": {"generation_batch_size": 8},
     "steps of a generation": {"steps_per_generation": 3},
@@ -78,10 +78,14 @@ def uses(
     shuffle: bool,  # noqa: FBT001 - a setting
     prompts: int,
 ) -> dict[str, list[float]]:
-    """Two ratios: each prompt's draws per epoch to their mean, and the number of all draws to the planned number.
+    """Draw one epoch from the sampler.
 
-    The planned number is the length of the sampler. It must not count an incomplete last generation, which the sampler
-    drops. Therefore, for the draws per prompt, the number of prompts per generation divides the size of the data set.
+    Returns, per prompt, ``uses``: its draws divided by the mean over prompts; and ``planned``: the number of all draws
+    divided by the planned number, which is the length of the sampler.
+
+    The planned number must not count an incomplete last generation, which the sampler drops. Therefore, for ``uses``,
+    the
+    number of prompts per generation divides the size of the data set.
     """
     whole = method(_trainer(completions, rows, prompts if rows % prompts == 0 else 1, shuffle=shuffle))
     draws = Counter(whole)

@@ -50,7 +50,7 @@ SETTINGS: Settings = {
 #: Setting -> the field of the configuration that has it, if the names differ.
 FIELDS = {"other": "generation_kwargs"}
 
-#: Engine -> what it calls the longest completion.
+#: Engine -> its option for the maximum length of a completion.
 _LIMIT = {"transformers": "max_new_tokens", "server": "max_tokens", "colocate": "max_tokens"}
 
 #: Source text of a trainer that treats every prompt as a conversation, so that a plain text fails.
@@ -127,7 +127,7 @@ def sampler(kind: str, engine: str, settings: Settings) -> Object:
     parts |= {name: IfSet(name) for name in settings}
     at = {name: f"args.{name}" for name in settings if name != "other"}
     if "other" in settings:
-        at["other"] = "other_option"  # in a dict of the configuration
+        at["other"] = "other_option"  # in args, it is in a dict
     return Object(make_sampler, parts, at=at, shared=True)
 
 
@@ -200,7 +200,10 @@ def sampled_rows(  # noqa: PLR0913 - the parts of a request
     ranks: int,
     split: bool,  # noqa: FBT001 - a setting
 ) -> dict[str, list[Any]]:
-    """The tokens and log-probs of each row, as its rank gets them. With ``split``, all ranks share one engine."""
+    """Sample with a fake engine; return the tokens and log-probs of each row, as its rank gets them.
+
+    With ``split``, all ranks share one engine.
+    """
     labels = {text: number for number, text in enumerate(dict.fromkeys(row["prompt"] for row in prompts))}
     ids = [[FIRST_WORD + labels[row["prompt"]]] for row in prompts]
     answers, _ = sample(entry, trainer, ids, [(row["tokens"], row["logprobs"]) for row in rows], ranks, split=split)
@@ -211,7 +214,7 @@ def sampled_rows(  # noqa: PLR0913 - the parts of a request
     size = len(rows) // ranks
     tokens = [own for part in parts for own in _of_rank(part["completion_ids"], size)]
     found = [own for part in parts for own in _of_rank(part.get("logprobs") or (), size)] if "logprobs" in names else []
-    pads = isinstance(answers[0], dict) and "logprobs" not in names  # rows of a tensor
+    pads = isinstance(answers[0], dict) and "logprobs" not in names  # the rows come from a padded tensor
     columns: dict[str, list[Any]] = {
         "tokens": [
             fit_to_length(list(own[: len(row["tokens"])] if pads else own), len(row["tokens"]), WRONG)

@@ -107,7 +107,7 @@ def start(generation: Any) -> None:  # noqa: ANN401 - of the target
 
 
 def request_options(entry: Callable[..., Any], trainer: Any, engine: str) -> dict[str, float]:  # noqa: ANN401 - a trainer
-    """The numeric options of the first request, for two prompts."""
+    """Sample for two prompts, and return the numeric options of the first request; other options are NaN."""
     if engine != "transformers":
         rows = [([5], [-0.5])] * 2
         _, sent = sample(entry, trainer, [[3], [4]], rows, 1)
@@ -135,7 +135,7 @@ def sample(  # noqa: PLR0913 - the parts of a request
     *,
     split: bool = False,
 ) -> tuple[list[Any], list[dict[str, Any]]]:
-    """The rows that each rank gets from the engine, and the options of the requests.
+    """Sample on all ranks; return the rows that each rank gets, and the options of the requests.
 
     The server samples for all ranks. A colocated engine samples for one rank; with ``split``, one engine extends over
     all ranks: each rank sends the prompts of all ranks and gets all rows.

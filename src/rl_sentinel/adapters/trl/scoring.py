@@ -123,7 +123,7 @@ ENVIRONMENT = Computed(frozenset({"mask"}), _environment, "TRL masks a truncated
 
 
 def rollout_steps(kind: str, settings: Settings, described: frozenset[str], *, tools: bool) -> list[Step]:
-    """The step ``generated``: a rollout of all rows. A loss reads values from it that are computed over all rows."""
+    """The step ``generated``: a rollout of all rows, from which a loss reads values that are computed over all rows."""
     owner = GRPO if kind == "grpo" else RLOO
     parts: dict[str, Codec] = {
         "completions": Completions(cut="mask"),

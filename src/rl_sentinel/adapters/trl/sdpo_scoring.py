@@ -34,7 +34,7 @@ from rl_sentinel.core.codec import Inputs
 
 PATH = f"{TRAINER}._prepare_training_batch"
 
-#: Logged name -> what it is.
+#: Logged name -> the output that it is compared with.
 LOGGED: Mapping[str, Output] = {
     "self_distillation/reward_mean": Output("", "reward", "outcome.mean", over="all"),
     "self_distillation/reward_std": Output("", "reward", "outcome.std", over="all"),
@@ -124,7 +124,10 @@ def _nothing(*_arguments: object, **_more: object) -> None:
 
 
 def score_completions(entry: Callable[..., Any], trainers: list[Any], inputs: list[dict[str, str]]) -> dict[str, Any]:
-    """The advantages of all rows, computed on their ranks, and the trainer of rank 0."""
+    """Score the completions of each rank.
+
+    Returns ``advantages`` of all rows, and ``trainer``: the trainer of rank 0.
+    """
     size = len(inputs) // len(trainers)
     parts = [inputs[rank * size : (rank + 1) * size] for rank in range(len(trainers))]
     scored = run_on_ranks(len(trainers), lambda rank: entry(trainers[rank], parts[rank])["advantages"])

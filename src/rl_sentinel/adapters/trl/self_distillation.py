@@ -35,7 +35,7 @@ ALPHAS: Mapping[str, Settings] = {
     "full logits, alpha 1": {"mixture": 1.0},
 }
 
-#: Tokens of the teacher's prompt, which also has the privileged context.
+#: The number of tokens of the teacher's prompt, which also contains the privileged context.
 TEACHER_PROMPT = 3
 
 _LOSS = (
@@ -69,7 +69,7 @@ class Model:
 
     training = True
 
-    #: Where a trainer has its teacher.
+    #: The attribute of a trainer that contains its teacher.
     place = "teacher_model"
 
     def __init__(self, logits: Tensor) -> None:
@@ -82,7 +82,7 @@ class Model:
     def __call__(self, input_ids: Tensor, attention_mask: Tensor, logits_to_keep: int = 0, **_more: object) -> Any:  # noqa: ANN401 - as a model of transformers
         """Logits ``[B, S, V]`` of the token after each position; the last position predicts no token."""
         if attention_mask.shape != input_ids.shape:
-            message = f"attention_mask has shape {tuple(attention_mask.shape)}, expected that of input_ids"
+            message = f"attention_mask has shape {tuple(attention_mask.shape)}, expected {tuple(input_ids.shape)}"
             raise ValueError(message)
         places = input_ids.shape[1] - self.logits.shape[1] - 1
         before = self.logits.new_zeros(len(input_ids), places, self.logits.shape[2])

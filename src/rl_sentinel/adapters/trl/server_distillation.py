@@ -33,7 +33,7 @@ TRAINERS = (
     "trl.experimental.iw_opd.iw_opd_trainer.IWOPDTrainer",
 )
 
-#: The trainer's method that asks the server.
+#: The trainer's method that requests log-probs from the server.
 ASKS = "_get_teacher_token_logprobs_from_server"
 
 _PER_TOKEN = claims(
@@ -46,7 +46,7 @@ _SUPPORT = _PER_TOKEN | claims(
     algorithm="generalized jsd of a support",
 )
 
-#: Setting -> share of the teacher, tokens that the server gives and whether the others count as one; and claims.
+#: Name -> teacher's share, number of tokens from the server, whether all others count as one token; and claims.
 SHARES: Mapping[str, tuple[Settings, Claims]] = {
     "server, beta 0": (
         {"mixture": 0.0, "likeliest": VOCABULARY, "tail": False},
@@ -92,7 +92,7 @@ def _of_itself(path: str, name: str, alpha: Settings) -> Boundary:
 class Teacher:
     """A fake client of the teacher server, which returns log-probs of the completions of a batch."""
 
-    #: Where a trainer has it.
+    #: The attribute of a trainer that contains the client.
     place = "teacher_client"
 
     def __init__(self, logits: Tensor) -> None:
@@ -159,7 +159,7 @@ def distil(
     inputs: Mapping[str, Tensor],
     count: Tensor | None = None,
 ) -> Tensor:
-    """The loss of a batch. Earlier releases read the whole sequences with labels that the batch also contains.
+    """Compute the loss of a batch. The batch also contains the whole sequences and labels that earlier releases read.
 
     ``count`` is the number of trained tokens of the optimizer step.
     """

@@ -69,7 +69,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def train_parts(entry: Any, trainers: list[Any]) -> dict[str, Any]:  # noqa: ANN401 - a method of the target, trainers
-    """The loss of a batch with sequences split over ranks, and the metrics of rank 0."""
+    """Compute the loss of a batch whose sequences are split over ranks.
+
+    Returns ``loss``: the sum of the ranks' losses; and ``metrics``: the metrics of rank 0.
+    """
     (trainer,) = trainers
     rows = [dataset_row(trainer.train_dataset.column_names, example) for example in trainer.examples]
     whole = as_shifted(trainer.data_collator(rows))
@@ -91,7 +94,7 @@ def train_parts(entry: Any, trainers: list[Any]) -> dict[str, Any]:  # noqa: ANN
 
 
 def as_shifted(batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    """A collated batch with labels of next tokens and with positions, padded such that it splits into equal parts."""
+    """Pad a collated batch to a multiple of :data:`PARTS` tokens, and add labels of the next tokens and positions."""
     missing = -batch["input_ids"].shape[1] % PARTS
     fill = {"labels": IGNORED}
     even = {name: pad(value, (0, missing), value=fill.get(name, 0)) for name, value in batch.items()}

@@ -19,7 +19,7 @@ Example = dict[str, list[int]]
 
 
 def dataset_row(columns: list[str], example: Example) -> dict[str, list[int]]:
-    """A row of the data set that has only these columns."""
+    """The row of the data set for an example, with only the given columns."""
     ids = example["prompt"] + example["response"]
     trained = [0] * len(example["prompt"]) + example["trained"]
     every = {
@@ -70,7 +70,7 @@ def train_ranks(entry: Any, trainers: list[Any]) -> dict[str, Any]:  # noqa: ANN
 
 
 def train_rank(_entry: Any, trainer: Any) -> Tensor:  # noqa: ANN401 - a method of the target, a trainer
-    """The sum of the losses passed to ``backward`` over the micro-batches of a rank."""
+    """Train on the micro-batches of a rank, and return the sum of the losses passed to ``backward``."""
     columns = trainer.train_dataset.column_names
     rows, parts = len(trainer.examples), trainer.args.gradient_accumulation_steps
     cuts = torch.arange(rows).tensor_split(parts)
@@ -94,7 +94,7 @@ def alone(trainer: Any) -> Any:  # noqa: ANN401 - a trainer
 
 
 def count_wrong_modes(entry: Any, trainers: list[Any]) -> dict[str, Any]:  # noqa: ANN401 - a method of the target, trainers
-    """The number of metrics that evaluation and training log under the wrong mode, and the loss of the training step.
+    """Count the metrics that evaluation and training log under the wrong mode; return the training step's loss, too.
 
     ``mixed`` is the number of metrics in an evaluation of the first row that depend on the training step before it.
     ``entry`` is not called here: it names the audited method, which evaluation and training call.

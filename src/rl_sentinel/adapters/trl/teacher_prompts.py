@@ -34,7 +34,7 @@ BUILDER = f"{MODULE}.SuccessfulRolloutTeacherContextBuilder"
 #: The reward of a successful answer, by default.
 SUCCESS = 1.0
 
-#: Numbers of words: of questions by group, and of answers by row.
+#: How many words there are for questions (one per group), and for answers (one per row).
 QUESTIONS, ANSWERS = 12, 12
 
 #: The word before an answer that the teacher sees.
@@ -128,7 +128,12 @@ def compare_prompts(
     parts: list[Part],
     inputs: list[dict[str, str]],
 ) -> dict[str, list[float]]:
-    """For each teacher row, its number of words, and 1 if these words are not allowed for the row."""
+    """Build the teacher prompts of all ranks, and check them.
+
+    Returns, per row, ``count``: the number of words of its prompt and completion; and ``others``: 1 if these words are
+    not
+    allowed for the row.
+    """
     size = len(inputs) // len(parts)
     texts = [one["prompt"] for one in inputs]
     build = [partial(part.build, texts[n * size : (n + 1) * size], n * size) for n, part in enumerate(parts)]

@@ -42,7 +42,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def planned_uses(planner: Callable[..., Iterable[Any]], lengths: Tensor) -> list[float]:
-    """How often each sample is in a row of a micro-batch; rows that exceed the token budget do not count."""
+    """Plan micro-batches; return how often each sample is in a row that does not exceed the token budget."""
     counts = [int(words) for words in lengths.sum(1).tolist()]
     budget = PROMPT + max(counts) + ROOM
     samples = [_sample(row // GROUP, row, words) for row, words in enumerate(counts)]

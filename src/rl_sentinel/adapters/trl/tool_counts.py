@@ -27,7 +27,7 @@ from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
-#: The first token of a reply that calls the tool, that calls one which does not exist, and of one without a call.
+#: The first token of a reply that calls the tool, that calls a missing tool, and that calls no tool.
 CALLS, FAILS, PLAIN = 6, 7, 8
 
 #: Logged name -> what it counts.
@@ -107,7 +107,7 @@ def ready_to_call(trainer: Any, rank: int, ranks: int, trained: Tensor, scored: 
     first = [(CALLS if good else FAILS) if calls else PLAIN for calls, good in zip(live, scored, strict=True)]
     ready = with_tools(ready_to_train(trainer, 1, None, rank, ranks), len(first))
     ready.processing_class = ready._tokenizer = copy(trainer.processing_class)  # noqa: SLF001 - where the trainer has it
-    ready.processing_class.response_schema = {}  # a tokenizer with a schema has its replies parsed
+    ready.processing_class.response_schema = {}  # replies are parsed only if there is a schema
     ready.replies = SimpleNamespace(trained=trained, scored=scored, **more)
     order = returned_names(type(trainer)._generate_single_turn)  # noqa: SLF001
     turns = iter([[[token, END] for token in first]])
@@ -129,7 +129,7 @@ def replies(
 
 
 def count_calls(entry: Callable[..., Any], trainers: list[Any]) -> Any:  # noqa: ANN401 - a trainer
-    """The trainer of rank 0, after all ranks have sampled replies and called tools."""
+    """Let all ranks sample replies and call tools, and return the trainer of rank 0."""
     prompts = [[[{"role": "user", "content": "w1"}] for _ in ready.replies.scored] for ready in trainers]
     run_on_ranks(len(trainers), lambda rank: entry(trainers[rank], prompts[rank]))
     return trainers[0]

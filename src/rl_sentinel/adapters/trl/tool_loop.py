@@ -23,7 +23,7 @@ from rl_sentinel.core.boundary import Boundary, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
-#: Tokens of a reply, one that its parsed message does not have, and one of the reply to the result.
+#: A token of a reply, a token that its parsed message lacks, and a token of the reply to the tool's result.
 REPLY, HIDDEN, LAST = 6, 14, 15
 
 #: The result of the tool.

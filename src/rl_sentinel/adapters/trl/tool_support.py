@@ -50,7 +50,7 @@ TEMPLATES: Mapping[str, tuple[str, str]] = {
     "refuses results": (_template(_NAME + _VALUES, _REFUSED), "a conversation with the answer of a tool raises"),
 }
 
-#: Start of the settings with a template that loses a part of an exchange.
+#: Prefix of the settings whose template drops a part of a tool call or of its result.
 EXCHANGE = "an exchange, "
 
 _SAYS = (

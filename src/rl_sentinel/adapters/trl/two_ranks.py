@@ -57,7 +57,7 @@ def rollout_ranks(kind: str, settings: Settings, cut: str = "scored", room: int 
 
 
 def score_rows(method: str, trainers: list[Any], inputs: list[dict[str, str]]) -> list[Mapping[str, Tensor]]:
-    """The scored rollout of each rank."""
+    """Sample and score the rows of each rank, and return the scored rollouts."""
     size = len(inputs) // len(trainers)
     parts = [inputs[rank * size : (rank + 1) * size] for rank in range(len(trainers))]
     return run_on_ranks(len(trainers), lambda rank: getattr(trainers[rank], method)(parts[rank]))

@@ -111,9 +111,9 @@ def distance_settings(temperature: float, *, aligned: bool) -> dict[str, Any]:
 
 
 def halved(logits: Tensor, share: float) -> Tensor:
-    """Logits ``[B, 2T, V]``: before the logits of each token, those of its first half, which is token 0.
+    """Split each token into two: ``[B, 2T, V]`` logits of a first half, and the logits of the token.
 
-    Token 0 has probability ``share``.
+    The first half is token 0 with probability ``share``, else token 1.
     """
     first = torch.full_like(logits, -torch.inf)
     first[..., 0], first[..., 1] = torch.tensor([share, 1 - share]).log().tolist()

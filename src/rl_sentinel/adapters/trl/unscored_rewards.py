@@ -39,7 +39,7 @@ _NONE = (
 #: Weight of the second function, and the share of the reward that each function contributes.
 WEIGHT, SHARE = 2.0, 0.5
 
-#: Logged name -> what it is.
+#: Logged name -> the output that it is compared with.
 LOGGED: Mapping[str, Output] = {"reward": Output("", "reward", "outcome.mean", over="live")}
 
 

@@ -71,7 +71,7 @@ def optimizer_step(trainers: list[Any]) -> dict[str, Any]:
 
 
 def train_on_rollout(trainer: Any) -> Tensor:  # noqa: ANN401 - a trainer
-    """The sum of the losses of the second iteration over a rollout; the first iteration only fills the buffer."""
+    """Fill the buffer, run the second iteration over the rollout, and return the sum of its losses."""
     prompts = [{"prompt": f"w{row}"} for row in range(len(trainer.rollout.completions))]
     parts = trainer.args.gradient_accumulation_steps
     size = len(prompts) // parts

@@ -41,7 +41,7 @@ _NOT_INPUT = (
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the metrics logged with each kind of prompt learning.
 
-    None in releases that do not compute these metrics from logits.
+    There are no boundaries in releases that do not compute these metrics from logits.
     """
     if not target.has(PATH) or target.fails(PATH):
         return

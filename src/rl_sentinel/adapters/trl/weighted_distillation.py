@@ -60,7 +60,7 @@ class SampledTeacher:
     def get_sequence_logprobs(
         self, sequences: list[list[int]], prompt_lengths: list[int], **_options: object
     ) -> dict[str, Any]:
-        """The log-prob of each completion token, also returned as that of the most likely token."""
+        """The log-prob of each completion token; each completion token is also returned as the most likely token."""
         counts = [len(ids) - before for ids, before in zip(sequences, prompt_lengths, strict=True)]
         found = [self.logprobs[row, :count].unsqueeze(1).tolist() for row, count in enumerate(counts)]
         words = [[[token] for token in ids[before:]] for ids, before in zip(sequences, prompt_lengths, strict=True)]

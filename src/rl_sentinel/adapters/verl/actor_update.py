@@ -59,7 +59,7 @@ ASSIGN = "verl.utils.tensordict_utils.assign_non_tensor"
 #: Largest log-prob of a token: other tokens of the vocabulary have some probability too.
 _LARGEST = -0.125
 
-#: Numbers of the loss; the entropy would be that of the logits.
+#: Coefficients of the loss, without an entropy bonus: the fake logits determine the entropy.
 OF_LOSS: Settings = {name: number for name, number in NUMBERS.items() if name != "entropy_coeff"}
 
 #: Aggregation mode of the loss.
@@ -172,13 +172,13 @@ def update_step(  # noqa: PLR0913 - the parts in which the engines differ
     more: Mapping[str, Codec] | None = None,
 ) -> Step:
     """The step that runs the update of a trainer with an engine; ``more`` has further arguments of the ``call``."""
-    temperature = Constant(PADDED["temperature"])  # logits have given log-probs at each temperature
+    temperature = Constant(PADDED["temperature"])  # at each temperature, the fake logits give the same log-probs
     whole: dict[str, Codec] = {
         "actor_rollout_ref.rollout.temperature": temperature,
         "actor_rollout_ref.rollout.n": Derived(_copies),
         "actor_rollout_ref.actor.ppo_mini_batch_size": Derived(lambda inputs: inputs.batch.rows // _copies(inputs)),
     }
-    # Whether each has an effect is asked at the loss itself, where a call takes less time.
+    # The boundary of the loss itself checks whether each of them has an effect: a call takes less time there.
     numbers = constants(**{SECTION.get(name, name): number for name, number in OF_LOSS.items()})
     kinds = constants(use_kl_loss=True, kl_loss_type="low_var_kl", loss_agg_mode=MODE)
     arguments: dict[str, Codec] = {

@@ -17,7 +17,7 @@ from rl_sentinel.core.boundary import Boundary, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
-#: Server -> texts of which the files of its folder have one if their rollout sends an adapter to the engine.
+#: Server -> texts. The files of its folder contain one of them if its rollout sends an adapter to the engine.
 SENT: Mapping[str, tuple[str, ...]] = {"vllm": (".add_lora(", "lora_as_adapter"), "sglang": ("lora_as_adapter",)}
 
 _RANK = "docs/advance/ppo_lora.rst: actor_rollout_ref.model.lora_rank, set to a value greater than 0, enables LoRA"
@@ -60,7 +60,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def rank_that_samples(server: type, rollout: Any, rank: int) -> dict[str, float]:  # noqa: ANN401 - of the target
-    """The rank of the adapter that a request asks for; 0 if it asks for the model without an adapter."""
+    """Send a request; return the rank of the adapter that it asks for, or 0 if it asks for the model alone."""
     engine = AdapterEngine(ScriptedResponse([0], [1], [-1.0], [0]), _own_number(server))
     serving = server_of(server, rollout, engine)
     serving.model_config.lora_rank = rank

@@ -45,7 +45,7 @@ _WHITENED = (
     "the last step, torch_functional.masked_whiten, docstring: normalizes with mean and variance computed over mask"
 )
 
-#: Whitening moves untrained tokens away from 0; GAE leaves them there, which nothing reads.
+#: Whitening moves untrained tokens away from 0. GAE does not reset them, because no later code reads them.
 _ZEROED = claims("its code multiplies the advantage by response_mask, as all estimators of outcomes do", masked=True)
 
 _BY_GROUP = "its response is compared with the others of its prompt, by the definition in "
@@ -121,13 +121,13 @@ CLAIMS: Mapping[str, Claims] = {
     "tir_optimal_token_baseline": _GROUPED | claims(_OTB, scope="group", algorithm="optimal token baseline"),
 }
 
-#: Estimator -> another one that computes the same algorithm.
+#: Estimator -> another estimator that computes the same algorithm.
 _ALTERNATIVES = {"grpo_vectorized": "grpo", "rloo_vectorized": "rloo"}
 
 #: A comment that says that returns skip untrained tokens.
 _SKIPPED = re.compile(r"#.*(\bskip\b.*observation|observation.*\bskip\b)", re.IGNORECASE)
 
-#: Discounts of the estimators that use them; the trainer passes ``lam`` to REINFORCE++ too, which has none.
+#: Discounts of the estimators that use them. The trainer also passes ``lam`` to REINFORCE++, which does not use it.
 DISCOUNTED: Mapping[str, Settings] = {"gae": {"gamma": 0.9, "lam": 0.95}, "reinforce_plus_plus": {"gamma": 0.9}}
 
 

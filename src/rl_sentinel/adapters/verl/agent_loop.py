@@ -32,7 +32,7 @@ ALL = f"{WORKER}._postprocess"
 OUTPUT = f"{MODULE}.AgentLoopOutput"
 STORED = f"{OUTPUT}.as_dict"
 
-#: The worker of earlier releases pads each output where it runs its loop; some have a class without Ray.
+#: Workers of earlier releases, which pad each output in the method that runs the loop; some do not use Ray.
 EARLIER = (f"{MODULE}.AgentLoopWorkerBase", WORKER)
 
 #: The padding token, and the prompt tokens of every row.
@@ -93,7 +93,7 @@ def make_worker(owner: type, rollout: SimpleNamespace) -> Any:  # noqa: ANN401 -
 
 
 def postprocess_outputs(worker: Any, outputs: list[Any]) -> Any:  # noqa: ANN401 - the framework's classes
-    """The training batch: the worker pads each output of an agent loop, then concatenates all outputs."""
+    """Let the worker pad the output of each agent loop and concatenate all outputs; return the training batch."""
     takes = inspect.signature(worker._agent_loop_postprocess).parameters  # noqa: SLF001 - the method that runs
     validate = {"validate": False} if "validate" in takes else {}
     padded = [
@@ -104,7 +104,7 @@ def postprocess_outputs(worker: Any, outputs: list[Any]) -> Any:  # noqa: ANN401
 
 
 def run_and_postprocess(worker: Any, outputs: list[Any]) -> Any:  # noqa: ANN401 - the framework's classes
-    """The training batch of a worker that pads each output in the method that runs the agent loop."""
+    """Let the worker run each agent loop in the method that also pads its output; return the training batch."""
     names = vars(sys.modules[type(worker).__module__])
     about = {"step": 0, "sample_index": 0, "rollout_n": 0, "validate": False}
 

@@ -94,7 +94,10 @@ def trainer_data(target: Target, entered: str, **more: Codec) -> Object:
 
 
 def every_token_is_trained(inputs: Inputs) -> str:
-    """Require that all response tokens are trained: the trainer of this release has only the attention mask."""
+    """The reason to skip a batch with an untrained response token; empty otherwise.
+
+    The trainer of this release trains every response token, because it has only the attention mask.
+    """
     whole = torch.equal(inputs.batch.mask, inputs.batch.valid)
     return "" if whole else "this release trains every response token: it has only the attention mask"
 
@@ -116,7 +119,7 @@ def try_bind(
 ) -> Iterator[Boundary | Unbound]:
     """Yield the boundaries of a function, or ``Unbound`` with the reason if it cannot be used.
 
-    A function that does not exist is skipped, unless it is ``required``: expected in every release.
+    A function that does not exist is skipped, unless ``required`` says that every release must have it.
     """
     try:
         target.find(path)
@@ -127,7 +130,7 @@ def try_bind(
 
 
 def knobs(names: Mapping[str, Any] | tuple[str, ...]) -> dict[str, Codec]:
-    """A :class:`Knob` for each setting, under its own name."""
+    """A :class:`Knob` for each setting, by the name of the setting."""
     return {name: Knob(name) for name in names}
 
 

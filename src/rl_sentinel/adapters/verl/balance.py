@@ -43,13 +43,16 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def divides(inputs: Inputs) -> str:
-    """The reason why the rows do not divide evenly among the ranks; empty if they do."""
+    """The reason to skip a batch whose rows do not divide evenly among the ranks; empty otherwise."""
     rows = inputs.batch.rows
     return f"{rows} rows do not divide among {RANKS} ranks" if rows % RANKS else ""
 
 
 def balance_batch(method: Callable[..., Any], batch: Any, ranks: int, devices: int, rows: int) -> dict[str, Any]:  # noqa: ANN401 - a DataProto
-    """The columns in the new row order, the number of copies of each row, and the logged tokens of all ranks."""
+    """Balance a batch over ranks.
+
+    Returns the columns in the new row order, the number of copies of each row, and the logged tokens of all ranks.
+    """
     metrics: dict[str, float] = {}
     of_device = [rank for rank in range(ranks) for _ in range(devices)]
     group = SimpleNamespace(world_size=len(of_device), _dispatch_info={"actor": of_device})

@@ -44,16 +44,16 @@ _PLAIN: Settings = {
     "shards": -1,
 }
 
-#: Setting -> sizes, and the word in the code of a worker that offers it.
+#: Setting -> sizes, and a word that occurs in the source of a worker with this setting.
 FAMILIES: Mapping[str, tuple[Settings, str]] = {
     "data parallel": (_PLAIN, ""),
     "sequence parallel": ({**_PLAIN, "ranks": 4, "sequence": 2}, "ulysses_sequence_parallel_size"),
     "hybrid sharding": ({**_PLAIN, "ranks": 4, "shards": 2}, "fsdp_size"),
 }
-#: The first releases count micro-batches in prompts as well, so that what arrives of their size is no claim here.
+#: Several responses of a prompt. The first releases count micro-batches in prompts, so their size is not claimed.
 SEVERAL: Settings = {name: size for name, size in {**_PLAIN, "n": 4}.items() if name != "ppo_micro_batch_size"}
 
-#: Place of the result -> the option that must arrive there.
+#: Key of the result -> the option whose value must arrive there.
 _PLACES = {"prompts of a mini-batch": "ppo_mini_batch_size", "rows of a micro-batch": "ppo_micro_batch_size"}
 
 _DOCS = (
@@ -66,7 +66,7 @@ _DOCS = (
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the batch sizes that each worker stores.
 
-    None in releases whose workers do not divide the sizes by the number of ranks.
+    There are no boundaries in releases whose workers do not divide the sizes by the number of ranks.
     """
     for path, section in WORKERS.items():
         if target.has(path) and not target.fails(path):
@@ -108,7 +108,7 @@ def kept_sizes(  # noqa: PLR0913 - classes of the target, and settings
     sequence: int,
     n: int,
 ) -> dict[str, float]:
-    """Prompts per mini-batch and rows per micro-batch, over all ranks, from the sizes that a worker stores."""
+    """Build a worker; return its prompts per mini-batch and its rows per micro-batch, summed over all ranks."""
     parts = ranks // sequence
     with untraced():
         config = copy.deepcopy(config)  # a worker changes its configuration

@@ -72,7 +72,7 @@ class Frame:
 
     @property
     def iloc(self) -> Any:  # noqa: ANN401 - rows by number
-        """Rows by their number, as series."""
+        """Rows by index, in the place of series."""
         return [SimpleNamespace(to_dict=lambda row=row: dict(row)) for row in self.rows]
 
     def apply(self, function: Callable[[Any], Any]) -> "Frame":
@@ -85,7 +85,7 @@ class Frame:
 
 
 def pandas_of(rows: list[list[dict[str, Any]]]) -> SimpleNamespace:
-    """A fake pandas whose Parquet file holds conversations: as lists with pyarrow's types, else as arrays."""
+    """A fake pandas: its Parquet file contains conversations, as lists with pyarrow's types, else as arrays."""
 
     def read_parquet(_path: str, dtype_backend: str = "") -> Frame:
         values = rows if dtype_backend == "pyarrow" else [np.array(row, dtype=object) for row in rows]
@@ -137,7 +137,7 @@ def tokenized_differences(  # noqa: PLR0913 - a setting has several parts
         "max_length": limit,
         "truncation": truncation,
         "apply_chat_template_kwargs": {"system": option} if option else {},
-        "ignore_input_ids_mismatch": True,  # else some releases refuse what they tokenize wrongly
+        "ignore_input_ids_mismatch": True,  # otherwise, some releases refuse wrong tokens
     }
     made = dataset_of(dataset, conversations, ChatTokenizer(added), config)
     expected = ChatTokenizer(option or added, made.tokenizer._numbers)  # noqa: SLF001 - the same words

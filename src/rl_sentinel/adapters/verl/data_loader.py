@@ -77,7 +77,12 @@ def stateful_loader(**options: Any) -> Any:  # noqa: ANN401 - the loader's own o
 
 
 def run_epochs(create: Callable[..., Any], config: Any, rows: int) -> dict[str, Any]:  # noqa: ANN401
-    """The prompt order of a run, that of a run restored in epoch two, and the number of uses of each prompt."""
+    """Draw two epochs, and restore the loader from a checkpoint after one batch of the second epoch.
+
+    Returns the position of each prompt in the rest of this epoch and in the next one, both without and with the
+    restore;
+    how often an epoch has each prompt, in training and in validation; the number of batches; and the truncation.
+    """
     config.data.train_files = config.data.val_files = rows
 
     def loaders() -> Any:  # noqa: ANN401 - a trainer fake
@@ -117,7 +122,7 @@ def _places(order: list[int], rows: int) -> torch.Tensor:
 
 
 def fills_two_batches(inputs: Inputs) -> str:
-    """The reason why the prompts do not fill two or more whole batches of two; empty if they do."""
+    """The reason to skip a batch whose prompts do not fill two or more whole batches of two; empty otherwise."""
     rows = inputs.batch.rows
     return "" if rows % 2 == 0 and rows > 2 else f"{rows} prompts do not fill two or more batches of 2"
 

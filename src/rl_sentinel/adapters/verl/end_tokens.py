@@ -32,7 +32,7 @@ WORKERS = tuple(f"{module}.ActorRolloutRefWorker" for module in (FSDP, MEGATRON)
 #: Functions with which the rollouts find the end of a response, newest first.
 MASKS = tuple(f"verl.utils.torch_functional.{name}" for name in ("get_response_mask", "get_eos_mask"))
 
-#: The padding token, the end token of the tokenizer, the second one of the model, and the shift of all others.
+#: The padding token, the tokenizer's end token, the model's second end token, and the offset of all other tokens.
 PAD, END, OTHER_END, SHIFT = 0, 1, 2, 3
 
 _DOCS = claims(
@@ -85,9 +85,9 @@ class NoSharding:
 
 
 def responses(kind: Any, mask: Callable[..., Tensor], rows: list[list[int]]) -> dict[str, list[Tensor]]:  # noqa: ANN401
-    """The tokens that count in each response, without its end token; every second response has the other end token.
+    """Generate responses, and return the tokens that the mask counts in each response, without its end token.
 
-    If the mask is too long or too short, the result has wrong tokens.
+    Every second response has the other end token. If the mask is too long or too short, the result has wrong tokens.
     """
 
     def generate_sequences(prompts: Rows) -> Rows:

@@ -158,7 +158,7 @@ def _actor(target: Target) -> Iterator[Boundary]:
         answers = {"log_probs": Column("logprob", leaf=True), "entropy": Column("entropy")}
         config = actor(target, name, {**section, **kinds}, policy=policy)
         logged = _logged(target, LOSS, mode)
-        if not whole:  # the other terms are not asked for
+        if not whole:  # the other terms have coefficient 0
             logged = {n: output for n, output in logged.items() if output.quantity == "loss.policy"}
         claimed = (
             loss_claims
@@ -189,7 +189,7 @@ def _losses(target: Target) -> Iterator[tuple[str, str, Settings, Mapping[str, C
     """Yield name, aggregation mode, numbers, knobs of the actor and loss sections, and claims of each loss.
 
     The PPO loss is bound in each mode, other losses with a sequence mean. Losses that read the counts of the mini-batch
-    from the configuration are bound directly instead; only here do the denominators of the remaining losses show.
+    from the configuration are bound directly instead. The denominators of the other losses are visible only here.
     """
     for mode in MODES:
         knobs: dict[str, Codec] = {SECTION.get(k, k): Knob(k) for k in NUMBERS}

@@ -78,9 +78,10 @@ def sampled_after_updates(
     images: bool,  # noqa: FBT001 - passed by name
     rows: list[dict[str, Any]],
 ) -> dict[str, Any]:
-    """The log-probs of the responses of each step, and the oldest version of the weights that each token depends on.
+    """Run one request per step, and update the weights between steps. Each row is a step.
 
-    Each row is a step with one request. With ``images``, each request has the same image.
+    Returns the log-probs of the responses, and the oldest version of the weights that each token depends on. With
+    ``images``, each request has the same image.
     """
     engine = CachedEngine()
     read = CACHES["text and images" if images else "text"]

@@ -73,14 +73,14 @@ PADDED: Settings = {"temperature": 0.5, "use_remove_padding": False, "use_dynami
 #: Packed sequences of which two ranks have a part each.
 TWO_RANKS: Settings = {"temperature": 0.5, "use_remove_padding": True, "use_dynamic_bsz": False, "ranks": 2}
 
-#: The same passes, with log-probs and entropies made of hidden states in chunks, without logits.
+#: The same passes, with log-probs and entropies computed from hidden states in chunks, without logits.
 FUSED: Mapping[str, Settings] = {
     name: {**settings, "use_fused_kernels": True}
     for name, settings in {"packed": DYNAMIC, "padded": PADDED, "sequence parallel": TWO_RANKS}.items()
 }
 
 
-#: Most rows and response tokens of a batch of these boundaries: a call costs time for each.
+#: The largest numbers of rows and of response tokens in a batch, since each takes time in a call.
 ROWS, TOKENS = 4, 4
 
 
@@ -113,7 +113,7 @@ HUGGING_FACE = Constant(HuggingFaceFake)
 #: Number of ranks that share each sequence.
 RANKS = Knob("ranks", default=1)
 
-#: Fakes for kernels that need a GPU, in releases that have no other way.
+#: Fakes for kernels that need a GPU, in releases that have no alternative.
 KERNELS: Mapping[str, Callable[..., Any]] = {
     "verl.workers.utils.padding.unpad_input": unpad_input,
     "verl.workers.utils.padding.pad_input": pad_input,
@@ -233,7 +233,10 @@ def log_prob_boundary(  # noqa: PLR0913 - the parts in which the passes differ
 
 @dataclass(frozen=True, slots=True)
 class PerToken(Padded):
-    """``[B, T]``, or ``[B, T, 1]`` from a head with one output; the trainer's next step shows whether it accepts it."""
+    """A tensor ``[B, T]``, or ``[B, T, 1]`` from a head with one output.
+
+    The next step of the trainer shows whether the trainer accepts it.
+    """
 
     def read(self, value: Tensor, sizes: Sizes) -> Tensor:
         """One number per token, ``[B, T]``."""

@@ -33,10 +33,12 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def counted_records(count: Callable[..., Tensor | None], lengths: list[int]) -> dict[str, Tensor]:
-    """How often the records of each response count, by how often they should, and 1 plus how many others count.
+    """Count the routing records of each response: records of sampled tokens must count, and no others.
 
-    Every response token has experts of its own, and so has the token of the prompt; 0 is the expert that is written
-    where there is no record. Inside a response, every third token is a tool's.
+    Returns, per response, ``uses``: how often its records count, divided by how often they should; ``others``: 1 plus
+    how
+    often other records count; and ``tokens``: its length. Each token of prompt and response has different experts; a
+    missing record is expert 0. Inside a response, every third token comes from a tool.
     """
     rows, width = len(lengths), max(lengths)
     last = torch.tensor(lengths).unsqueeze(1) - 1

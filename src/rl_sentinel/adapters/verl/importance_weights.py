@@ -28,13 +28,13 @@ ADDED = f"{TRAINER}.compute_rollout_importance_weights_and_add_to_batch"
 
 _PREFIX = "rollout_is_"
 
-#: No sequence is rejected for one token, and weights are applied.
+#: No single token rejects its sequence, and weights are applied.
 _PLAIN: Settings = {f"{_PREFIX}veto_threshold": None}
 
 #: Bounds of the ratio; they are not symmetric around 1, so that a wrong sign shows.
 LOW, HIGH, VETO = 0.25, 2.0, 0.5
 
-#: Weights are ratios of at most this, where nothing else bounds them.
+#: The upper bound of weights whose setting has no other upper bound.
 _SAFE = math.exp(20)
 
 LEVELS = ("token", "sequence", "geometric")
@@ -51,7 +51,7 @@ _KEEP = claims(
     algorithm="kept against the sampler",
 )
 
-#: Level -> how a sequence's log-ratios are joined, by the names in formulas; tokens are not.
+#: Level -> how the log-ratios of a sequence are reduced, as formulas name it; the token level does not reduce them.
 _OVER = {"sequence": "sum", "geometric": "mean"}
 
 
@@ -84,7 +84,7 @@ def token_weights() -> Step:
     )
 
 
-#: How to have these weights in the loss.
+#: Options with which the loss uses these weights.
 REACH = f"algorithm.rollout_is=True algorithm.rollout_is_threshold={HIGH}"
 
 
@@ -111,7 +111,7 @@ def log_metrics(target: Target, level: str, quantities: Mapping[str, str]) -> tu
 
 
 def separates(target: Target) -> bool:
-    """Whether rejected tokens leave the mask; earlier, their weights were 0."""
+    """Whether the release removes rejected tokens from the mask; earlier releases set their weights to 0."""
     return "modified_response_mask" in inspect.getsource(inspect.unwrap(target.find(WEIGHED)))
 
 
@@ -186,7 +186,7 @@ def _weights(made: tuple[Step, Use], level: str, *, masking: str, apart: bool) -
 
 
 def _rejection(made: tuple[Step, Use], level: str, mode: str, *, apart: bool) -> Boundary:
-    """The mask of kept tokens: not below the veto threshold and, if the mode rejects, within both bounds."""
+    """The mask of kept tokens: ratios not below the veto threshold and, if the mode rejects, within both bounds."""
     settings: Settings = {
         f"{_PREFIX}level": level,
         f"{_PREFIX}mode": mode,

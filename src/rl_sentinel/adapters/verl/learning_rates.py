@@ -58,12 +58,12 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def fewer_rows_than_updates(inputs: Inputs) -> str:
-    """The reason why the batch has more rows than the run has updates (one per row); empty if it has not."""
+    """The reason to skip a batch with more rows than the run has updates (one per row); empty otherwise."""
     return "" if inputs.batch.rows <= UPDATES else f"more than {UPDATES} updates"
 
 
 def rates(schedule: Callable[..., Any], count: int, warm_up: int, **options: float) -> list[float]:
-    """The learning rates of ``count`` updates of one parameter; the schedule steps after each update."""
+    """The learning rates of ``count`` updates under a schedule, which steps after each update."""
     return _of_updates(lambda optimizer: schedule(optimizer, num_warmup_steps=warm_up, **options), count)
 
 

@@ -27,7 +27,7 @@ PLACES: Mapping[str, str] = {
     "reward.sandbox_fusion.memory_limit_mb": "reward.sandbox_fusion.memory_limit_mb",
 }
 
-#: The options: those that a user gives in their old place, and defaults of the same sections in their new one.
+#: Options that a user sets in their old place, and defaults of the same sections in their new place.
 _GIVEN: Settings = dict(zip(PLACES, (3, "dapo", 96, 32, 64, 2048, 5, 1024), strict=True))
 
 _DOCS = (

@@ -19,10 +19,10 @@ ACTOR = "verl.workers.config.ActorConfig"
 POLICY_LOSS = "verl.workers.config.PolicyLossConfig"
 PENALTY = f"{MODULE}.kl_penalty"
 
-#: Option -> its file with a comment, in the folder of the configuration.
+#: Option -> the configuration file whose comment lists the values of the option.
 _COMMENTED = {"kl_penalty": "ppo_trainer.yaml", "kl_loss_type": "actor/actor.yaml"}
 
-#: Page of a checkout -> the option of which it lists the values.
+#: Page in the repository -> the option whose values the page lists.
 _PAGES = {"docs/algo/ppo.md": "actor.kl_loss_type"}
 
 #: A name with the sign that selects the gradient of k2.
@@ -32,7 +32,7 @@ _STRAIGHT = re.compile(r"\b(\w+\+)(?![\w+=])")
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the look-ups of losses and estimators by the listed names."""
     if target.fails(MODULE):
-        return  # the boundaries of the losses say so
+        return  # the boundaries of the losses report this
     listed = field_words(target.find(POLICY_LOSS), "loss_mode") if _can_read(target, POLICY_LOSS) else ()
     path = f"{MODULE}.get_policy_loss_fn"
     if listed and target.has(path) and registered(target, LOSSES):

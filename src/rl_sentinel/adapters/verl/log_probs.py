@@ -67,7 +67,7 @@ def _scored(target: Target, source: str, *, dynamic: bool) -> Boundary:
 
 
 def scored_boundary(path: str, step: Step, places: Mapping[str, int | str], *, dynamic: bool) -> Boundary:
-    """The boundary of a method that returns its outputs at ``places``; if empty, the result is the log-probs."""
+    """The boundary of a method that returns outputs at ``places``, or log-probs alone if ``places`` is empty."""
     scored = Use("scored")
     settings: dict[str, Settings] = {"other temperature": {"temperature": 0.5}}
     places_of = {name: scored[place] for name, place in places.items()} or {"logprob": scored}

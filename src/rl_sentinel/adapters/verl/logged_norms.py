@@ -195,7 +195,7 @@ def _boundary(path: str, *steps: Step, numbers: Settings | None = None) -> Bound
 
 
 def in_two_parts(inputs: Inputs) -> str:
-    """The reason why the rows do not form two mini-batches of equal size; empty if they do."""
+    """The reason to skip a batch whose rows do not form two mini-batches of equal size; empty otherwise."""
     rows = inputs.batch.rows
     return "" if rows % PARTS == 0 else f"{rows} rows do not fill {PARTS} mini-batches"
 

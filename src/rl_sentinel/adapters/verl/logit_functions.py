@@ -87,7 +87,7 @@ def _fused() -> Iterator[Boundary]:
 def of_hidden_states(
     kind: type, logits: Tensor, tokens: Tensor | None = None, *, temperature: float, quantity: str
 ) -> Tensor:
-    """The kernel with hidden states that are the logits, ``[B, T, V]``, and an identity head."""
+    """Call the kernel with the logits ``[B, T, V]`` as hidden states, and with an identity head."""
     head = torch.eye(logits.shape[-1], dtype=logits.dtype)
     return _both(kind, logits, head, logits.shape[:-1], tokens, temperature)[quantity]
 
@@ -95,13 +95,13 @@ def of_hidden_states(
 def of_last_layer(
     kind: type, logits: Tensor, tokens: Tensor | None = None, *, temperature: float, quantity: str
 ) -> Tensor:
-    """The kernel with hidden states of a custom layer, such as the norm of a model with ``use_liger``."""
+    """Call the kernel with hidden states of a custom layer, such as the norm of a model with ``use_liger``."""
     made: Tensor = CustomLayer.apply(logits)  # type: ignore[no-untyped-call] # torch does not annotate it
     return of_hidden_states(kind, made, tokens, temperature=temperature, quantity=quantity)
 
 
 def of_head(kind: type, logits: Tensor, tokens: Tensor | None = None, *, temperature: float, quantity: str) -> Tensor:
-    """The kernel with a one-hot hidden state per token, and a head that holds the logits of all tokens."""
+    """Call the kernel with a one-hot hidden state per token, and with a head that contains the logits of all tokens."""
     flat = logits.reshape(-1, logits.shape[-1])
     states = torch.eye(len(flat), dtype=logits.dtype).view(*logits.shape[:-1], -1)
     return _both(kind, states, flat.t(), logits.shape[:-1], tokens, temperature)[quantity]

@@ -188,7 +188,7 @@ FAKES: Mapping[str, Callable[..., Any]] = {
     f"{LAYOUT}.mpu": _parallel_state(),
     f"{LAYOUT}.PackedSeqParams": SimpleNamespace,
     f"{LAYOUT}.logger": SilentLogger,
-    f"{LAYOUT}._PACKED_SEQ_PARAMS_HAS_CP_PARTITION_MODE": SimpleNamespace,  # true: of a Megatron that has this field
+    f"{LAYOUT}._PACKED_SEQ_PARAMS_HAS_CP_PARTITION_MODE": SimpleNamespace,  # a true value: Megatron has this field
     f"{LAYOUT}.torch.distributed.all_gather": SequenceRanks.all_gather,
     f"{PARALLEL}.mpu": OneRank,
     f"{PARALLEL}.torch.compile": no_compile,

@@ -50,7 +50,7 @@ from rl_sentinel.core.claims import claims
 #: The forward pass that gives labels and a mask to the heads.
 PASS = f"{FORWARD}.gptmodel_forward_model_engine"
 
-#: The metric of their loss, which Megatron collects.
+#: The function that returns the heads' loss, which Megatron collects, as a metric.
 METRIC = f"{MODULE}.get_megatron_mtp_loss"
 
 _HEADS = (

@@ -30,7 +30,7 @@ AGGREGATORS: Mapping[str, tuple[str, str]] = {
     ),
 }
 
-#: Metrics of rows; those of tokens would have to be weighted by the tokens of each step.
+#: Metrics of rows. Metrics of tokens would need weights: the number of tokens of each step.
 _OF_ROWS = ("critic/score/", "critic/rewards/", "response_length/")
 
 
@@ -48,7 +48,10 @@ def aggregate(
     batch: Any,  # noqa: ANN401 - a DataProto
     sizes: list[int],
 ) -> dict[str, float]:
-    """The metrics of several steps, reduced to one value each; ``sizes`` has the number of rows of each step."""
+    """Add the metrics of several steps to an aggregator, and return one value for each metric.
+
+    ``sizes`` has the number of rows of each step.
+    """
     aggregator = kind(total_gpus=1) if "total_gpus" in inspect.signature(kind).parameters else kind()
     start = 0
     for size in sizes:

@@ -47,10 +47,10 @@ METRICS, VALIDATE = f"{BASE}._compute_metrics", f"{BASE}._validate"
 PADDING = "verl.trainer.ppo.padding_utils"
 UPSAMPLE = f"{PADDING}.upsample_batch_to_divisible_size"
 
-#: What a synthetic row has in columns that the trainer adds: numbers as a model gives them.
+#: The value of a synthetic row in columns that the trainer adds; a model would give such numbers, too.
 _SYNTHETIC = 7.0
 
-#: An output before the last one of its session has this reward less that of the last; it counts nowhere.
+#: An earlier output of a session has this reward minus the reward of the last output; no metric counts it.
 _EARLIER = 50.0
 
 _PRODUCED = (
@@ -83,9 +83,11 @@ def compute_metrics(  # noqa: PLR0913 - a trainer has several parts
     added: dict[str, Tensor],
     valid: Tensor,
 ) -> dict[str, Any]:
-    """Metrics of a batch to which the trainer adds a synthetic row; ``made`` has the columns of the rollout.
+    """Let the trainer add a synthetic row to a batch, and return the metrics of the batch.
 
-    ``added`` has the columns that the trainer computes for all rows, including the synthetic row.
+    ``made`` has the columns of the rollout. ``added`` has the columns that the trainer computes for all rows, including
+    the
+    synthetic row.
     """
     lengths = valid.sum(1)
     rows = len(lengths)

@@ -112,7 +112,7 @@ def _updated(workers: Workers, batch: QueuedBatch, **_about: object) -> QueuedBa
 
 
 def data_set(files: Any, data: Any, *_about: object, **_more: object) -> NumberedPrompts:  # noqa: ANN401 - of the configuration
-    """A data set of numbered prompts; the file name is their number."""
+    """A data set of numbered prompts; the file name is the number of prompts."""
     del data
     return NumberedPrompts(int(files), tokenized=False)
 

@@ -55,7 +55,7 @@ LOOP: Mapping[str, str] = {
     "dapo": f"{_LOOP}.dapo.DAPORewardManager",
 }
 
-#: The same in releases before they were moved.
+#: Managers of the reward loop by name, at their paths in earlier releases.
 _EARLIER_LOOP = "verl.experimental.reward.reward_loop"
 EARLIER_LOOP: Mapping[str, str] = {
     "naive": f"{_EARLIER_LOOP}.naive.NaiveRewardLoopManager",

@@ -141,7 +141,7 @@ def pass_of_worker(  # noqa: PLR0913 - what the worker, the engine and the model
     about: dict[str, Any],
     ranks: int,
 ) -> Any:  # noqa: ANN401 - tensors of a DataProto
-    """Run the worker's forward pass on a batch. The model returns ``columns``; the result is that of rank 0."""
+    """Run the worker's forward pass on a batch, with a model that returns ``columns``; return the result of rank 0."""
     batch = data.batch
     answers = with_prompt_tokens(columns) if columns.dim() > 2 else columns.unsqueeze(-1)
     engine.module = wrap(model_of(batch["input_ids"], batch["attention_mask"], batch["responses"].shape[1], answers))
@@ -186,7 +186,7 @@ def _log_probs(target: Target, path: str, strategy: Strategy) -> Iterator[Bounda
 
 
 def fills_pieces(inputs: Inputs) -> str:
-    """The reason why a sequence has too few tokens for two pieces per rank; empty if none has."""
+    """The reason to skip a batch where a sequence has too few tokens for two pieces per rank; empty otherwise."""
     batch = inputs.batch
     return "" if int((batch.prompt_length + batch.length).min()) >= PIECES else f"a sequence has no {PIECES} tokens"
 

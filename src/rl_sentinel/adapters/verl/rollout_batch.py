@@ -69,7 +69,7 @@ _EXTRA: frozenset[Axis] = frozenset({"extra"})
 
 
 def positions_of(count: Callable[[Tensor], Tensor], rows: Mapping[str, Tensor]) -> Tensor:
-    """The positions of the tokens that a function of the target counts."""
+    """The token positions that a function of the target computes from the attention mask."""
     return count(rows["attention_mask"])
 
 

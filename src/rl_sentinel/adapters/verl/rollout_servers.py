@@ -75,7 +75,7 @@ TRAINING: Settings = {
     "ignore_eos": True,
 }
 
-#: Fields that validation has of its own.
+#: Fields with a separate value for validation.
 VALIDATION: Settings = {"val_kwargs.temperature": 0.6, "val_kwargs.top_p": 0.8, "val_kwargs.top_k": 10}
 
 OPTIONS = "trainer/config/rollout/rollout.yaml: sampling parameters of the rollout, and of validation in val_kwargs"
@@ -121,7 +121,7 @@ def distribution(name: str, number: str = "9999.0") -> Iterator[None]:
 
 
 def options_sent(worker: type, server: type, rollout: Any, validate: bool) -> dict[str, float]:  # noqa: ANN401, FBT001
-    """The numeric options of one request of the worker that reach the engine."""
+    """Send one request of the worker, and return the numeric options that reach the engine."""
     engine = Engine(ScriptedResponse([0], [1], [-1.0], [0]), 1)
     serving = server_of(server, rollout, engine)
     asking = make_worker(worker, rollout)
@@ -143,7 +143,7 @@ def options_sent(worker: type, server: type, rollout: Any, validate: bool) -> di
 
 
 def replies(server: type, rollout: Any, rows: list[dict[str, Any]]) -> dict[str, list[Any]]:  # noqa: ANN401 - of the target
-    """The tokens and log-probs of each response, as the server returns them."""
+    """Sample each response; return tokens and log-probs as the server returns them."""
     answers = []
     for row in rows:
         serving = server_of(server, rollout, _engine(row, rollout))
@@ -158,7 +158,7 @@ def replies(server: type, rollout: Any, rows: list[dict[str, Any]]) -> dict[str,
 
 
 def teacher_log_probs(server: type, rollout: Any, rows: list[dict[str, Any]], manager: type) -> list[Any]:  # noqa: ANN401
-    """The log-probs of each response, at the positions that predict its tokens, as the teacher's manager gets them."""
+    """Let the teacher's manager score each response; return the log-probs at the positions that predict its tokens."""
     loss = SimpleNamespace(loss_settings=SimpleNamespace(use_topk=False), topk=None)
     model = SimpleNamespace(inference=SimpleNamespace(temperature=1.0))
     answers = []
@@ -175,7 +175,7 @@ def teacher_log_probs(server: type, rollout: Any, rows: list[dict[str, Any]], ma
             distillation_config=SimpleNamespace(teacher_model=model),
             teacher_model_configs={"teacher": model},
             teacher_client={"teacher": SimpleNamespace(generate=ask)},
-            generate=ask,  # its own until April 2026
+            generate=ask,  # until April 2026, a method of the manager
         )
         _, found = asyncio.run(own.compute_teacher_logprobs_single([*row["prompt"], *row["tokens"]]))
         start = len(row["prompt"]) - 1
@@ -185,7 +185,7 @@ def teacher_log_probs(server: type, rollout: Any, rows: list[dict[str, Any]], ma
 
 def _engine(row: Mapping[str, Any], rollout: Any) -> Engine:  # noqa: ANN401 - of the target
     script = ScriptedResponse(row["prompt"], row["tokens"], row["logprobs"], [0] * len(row["tokens"]))
-    return Engine(script, rollout.response_length + 1)  # each ends of itself: releases cut longer ones here or later
+    return Engine(script, rollout.response_length + 1)  # each response ends before the limit
 
 
 def _rollout(name: str, own: Settings) -> Object:

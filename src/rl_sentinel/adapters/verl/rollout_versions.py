@@ -66,10 +66,10 @@ class Rollout(Asynchronous):
 
 
 def sampled_meanwhile(kind: Any, config: Any, rows: list[dict[str, Any]]) -> dict[str, Any]:  # noqa: ANN401 - of the target
-    """The log-probs of the responses that are sampled during a step, and the version of the weights of each token.
+    """Sample responses during a step; return their log-probs, and the weight version of each token.
 
     Versions are lower if the weights miss an update when sampling starts. The last version is higher if the weights
-    change before it ends.
+    change before sampling ends.
     """
     late, during = asyncio.run(_step_and_next_batch(kind, config))
     versions = [[version - late for version in row["versions"]] for row in rows]

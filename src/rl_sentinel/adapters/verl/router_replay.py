@@ -32,7 +32,7 @@ PATCH = "verl.utils.megatron.router_replay_patch.apply_router_replay_patch"
 #: Layers of the model, pipeline stages of the setting with several, and experts per token.
 LAYERS, STAGES, CHOSEN = 4, 2, 2
 
-#: ``dense`` layers without experts come first; ``recorded`` routes are of this trainer, by routers alone.
+#: ``dense`` layers without experts come first. ``recorded`` routes come from this trainer and have only MoE layers.
 SETTINGS: Mapping[str, Settings] = {
     "experts in all layers": {"dense": 0, "recorded": False, "stage": -1},
     "a dense layer": {"dense": 1, "recorded": False, "stage": -1},

@@ -20,10 +20,10 @@ from rl_sentinel.adapters.kit.scripted_sampling import vllm_completion
 from rl_sentinel.adapters.process_group import one_process_group
 from rl_sentinel.core.batch import VOCABULARY
 
-#: The padding token, the end token, and the shift of all others.
+#: The padding token, the end token, and the offset of all other tokens.
 PAD, END, SHIFT = 0, 1, 2
 
-#: The log-prob of an end token, and the token that answers a prompt of no row.
+#: The log-prob of an end token, and the token that the engine returns for an unknown prompt.
 END_LOGPROB, WRONG = -0.5, SHIFT - 1
 
 #: vLLM's sampling options that verl sets or copies from its configuration, with vLLM's defaults.

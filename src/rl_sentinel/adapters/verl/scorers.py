@@ -22,7 +22,7 @@ from rl_sentinel.core.claims import claims
 
 _FOLDER = "verl.utils.reward_score"
 
-#: Module of a scorer -> how a response ends for it, with the answer in place of ``{}``.
+#: Module of a scorer -> the end of a response that it scores; ``{}`` stands for the answer.
 SCORERS: Mapping[str, str] = {
     "gsm8k": "so #### {}",
     "math": r"so \boxed{{{}}}",  # its name until August 2025

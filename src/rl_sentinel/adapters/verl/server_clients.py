@@ -29,7 +29,7 @@ CLIENTS = (
     "verl.experimental.fully_async_policy.agent_loop.agent_loop.FullyAsyncLLMServerManager",
 )
 
-#: Where releases have the reply of a server.
+#: Paths of the class of a server's reply, by release.
 TOKEN_OUTPUT = ("verl.workers.rollout.replica.TokenOutput", "verl.workers.rollout.llm_server.TokenOutput")
 
 _DOCS = claims(
@@ -57,9 +57,10 @@ def sample(
     room: int,
     limited: bool,  # noqa: FBT001 - a setting
 ) -> dict[str, list[Any]]:
-    """The tokens and log-probs of each response, and the weight version of each routed expert.
+    """Sample each response through the client.
 
-    ``room`` is the maximum length of a response; if ``limited``, requests contain it.
+    Returns tokens and log-probs of each response, and the weight version of each routed expert. ``room`` is the maximum
+    length of a response; if ``limited``, requests contain it.
     """
     rollout = SimpleNamespace(response_length=room, name="vllm", full_determinism=False)
     asynchronous = SimpleNamespace(partial_rollout=True)

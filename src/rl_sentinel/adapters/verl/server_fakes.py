@@ -7,7 +7,7 @@ from typing import Any
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.scripted_sampling import ScriptedResponse, vllm_completion
 
-#: Log-prob of a prompt token, in a reply that has those of the prompt.
+#: Log-prob of a prompt token, in a reply that contains the log-probs of the prompt.
 PROMPT_LOGPROB = -7.0
 
 

@@ -42,7 +42,7 @@ TRAINER = f"{MODULE}.SFTTrainer"
 FIT = f"{TRAINER}.fit"
 COLLATE = "verl.utils.dataset.dataset_utils.SFTTensorCollator"
 
-#: Logged losses of the batch, which is also the one that is validated on.
+#: Logged losses of the batch; the validation uses the same batch.
 LOSSES = ("train/loss", "val/loss")
 TOKENS = "train/global_tokens"
 
@@ -82,7 +82,7 @@ def fit_on_ranks(  # noqa: PLR0913 - classes of the target, and what the trainer
     masks: list[Tensor],
     ranks: int,
 ) -> dict[str, Any]:
-    """Run one step and a validation on the same rows; return the losses behind the gradient, and rank 0's logs.
+    """Run one step and a validation on the same rows; return the losses that were backpropagated, and rank 0's logs.
 
     ``answers`` are the log-probs and ``masks`` are the loss masks of the responses. Each rank has an equal share of the
     rows.

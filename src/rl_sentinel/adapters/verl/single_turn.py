@@ -30,7 +30,7 @@ PAIRS = f"{_FOLDER}.rm_dataset.RMDataset"
 #: Maximum number of rows, and of words of a row's text.
 ROWS, WORDS = 3, 4
 
-#: Maximum tokens, in which prompts of two words fit: the template has 7 tokens, a word two, a system message 6.
+#: Maximum tokens of a prompt with two words: the template has 7 tokens, a word has 2, a system message 6.
 LIMIT, WITH_SYSTEM = 11, 17
 
 #: A word stands for each token of a row.

@@ -24,7 +24,7 @@ class Table(list[dict[str, Any]]):
     """A fake for tables of datasets and data frames of pandas, with the methods that verl's data sets use."""
 
     def __getitem__(self, place: Any) -> Any:  # noqa: ANN401 - a row, or a column
-        """A copy of a row; or the values of a column, or of the first of several."""
+        """A copy of a row; or the values of a column, where only the first of several columns counts."""
         if isinstance(place, int):
             return dict(super().__getitem__(place))
         name = place if isinstance(place, str) else place[0]
@@ -66,9 +66,11 @@ def _text(row: int, words: int) -> str:
 def compare_prompts(
     dataset: Callable[..., Any], rows: list[list[int]], truncation: str, system: str, limit: int
 ) -> dict[str, Any]:
-    """The number of wrong tokens in each prompt, and a count that is 1 if the prompt is filtered as documented.
+    """Load the prompts, and count the wrong tokens of each prompt.
 
-    The count is the number of uses of a prompt that must stay, and one plus that number for a prompt that must go.
+    A second count is 1 if the prompt is filtered as documented: it is the number of uses of a prompt that must stay,
+    and
+    one plus the number of uses of a prompt that must go.
     """
     filtered = truncation == "error"
     options: dict[str, Any] = {"system": system} if system else {}
@@ -127,7 +129,7 @@ def _unlike(found: Sequence[int], expected: Sequence[int]) -> float:
 
 
 def compare_replies(dataset: Callable[..., Any], rows: list[list[int]]) -> dict[str, list[float]]:
-    """The number of wrong tokens in each prompt and reply, and of positions whose next token has a wrong mask."""
+    """Load the rows; count wrong tokens in each prompt and reply, and positions whose next token has a wrong mask."""
     words = TensorTokenizer()
     texts = [(f"question {row}", _text(row, len(own))) for row, own in enumerate(rows)]
     table = [{"prompt": prompt, "response": reply} for prompt, reply in texts]
@@ -151,7 +153,7 @@ def compare_replies(dataset: Callable[..., Any], rows: list[list[int]]) -> dict[
 
 
 def compare_pairs(dataset: Callable[..., Any], rows: list[list[int]]) -> dict[str, list[float]]:
-    """The number of wrong tokens in each pair, and of positions where mask and tokens disagree."""
+    """Load the pairs; count the wrong tokens in each pair, and the positions where mask and tokens disagree."""
     words = TensorTokenizer()
     texts = [(f"question {row}", _text(row, len(own)), _text(row, 1)) for row, own in enumerate(rows)]
     table = [dict(zip(("prompt", "chosen", "rejected"), text, strict=True)) for text in texts]

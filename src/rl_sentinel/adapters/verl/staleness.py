@@ -20,7 +20,7 @@ from rl_sentinel.core.claims import claims
 ROLLOUTER = "verl.experimental.fully_async_policy.fully_async_rollouter.FullyAsyncRollouter"
 WORKER = f"{ROLLOUTER}._processor_worker"
 
-#: Setting -> finished updates, updates that a sample may be old, and samples that are not generated at an update.
+#: Setting -> finished updates, maximum age of a sample in updates, and samples that are unfinished at an update.
 SETTINGS: Mapping[str, Settings] = {
     "synchronous": {"finished": 2, "max_staleness": 0, "unfinished": 0},
     "one behind": {"finished": 2, "max_staleness": 1, "unfinished": 0},
@@ -33,7 +33,7 @@ _DOCS = (
     "two updates, less the samples that are left"
 )
 
-#: Turns of the event loop after which nothing moves any more, per sample.
+#: Turns of the event loop per sample; after them, all tasks wait.
 _TURNS = 40
 
 
@@ -124,7 +124,7 @@ class Servers:
 
 
 def count_submitted(owner: Any, rows: int, finished: int, max_staleness: int, unfinished: int) -> int:  # noqa: ANN401 - a class
-    """The number of samples that are submitted before and after ``finished`` updates of ``rows`` samples each."""
+    """Run the rollouter over ``finished`` updates of ``rows`` samples each; return the number of submitted samples."""
     code = inspect.unwrap(owner._processor_worker).__globals__  # noqa: SLF001 - the loop that the trainer starts
     ray = SimpleNamespace(cloudpickle=SimpleNamespace(dumps=lambda sample: sample))
     with redirect_stdout(None), patch.dict(code, ray=ray):
@@ -155,7 +155,7 @@ async def _session(owner: Any, rows: int, finished: int, staleness: int, unfinis
     servers.release()
     await _settle(total)
     if work.done():
-        work.result()  # raises what it raised
+        work.result()  # raises the exception of the worker
     work.cancel()
     await asyncio.gather(work, return_exceptions=True)
     return len(servers.seen)

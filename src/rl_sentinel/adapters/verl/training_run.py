@@ -35,7 +35,7 @@ from rl_sentinel.core.codec import Codec
 TRAINER = f"{MODULE}.RayPPOTrainer"
 PATH = f"{TRAINER}.fit"
 
-#: The trainer's own names of a checkpoint's folder and of the file with the newest step.
+#: The trainer's names of the folder of a checkpoint, and of the file with the newest step.
 STEP_FOLDER, NEWEST = "global_step_{}", "latest_checkpointed_iteration.txt"
 
 #: Width of a response.
@@ -81,7 +81,7 @@ _KNOBS: Mapping[str, tuple[Scalar, Scalar]] = {
 #: Weights that sample in a synchronous run.
 NEWEST_WEIGHTS = "newest weights"
 
-#: Where releases import the class of the package codetiming.
+#: Names under which releases import the timer class of the package codetiming.
 _TIMERS = (
     f"{MODULE}.Timer",
     "verl.utils.debug.performance.Timer",

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rl_sentinel.adapters.source_reads import remembered
 
-#: Samples of prompts by number: the tensors of the rows, by verl's names. The second list says which are greedy.
+#: Function of prompt indices, and of whether each sample is greedy; returns the rows' tensors by verl's names.
 Sampled = Callable[[list[int], list[bool]], dict[str, Tensor]]
 
 

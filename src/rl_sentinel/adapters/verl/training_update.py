@@ -44,7 +44,7 @@ STEP: Mapping[str, Any] = {
     "trainer.balance_batch": True,
 }
 
-#: The folder of checkpoints, of which a run of one step writes none: nothing can be written there.
+#: The folder of checkpoints. It is not writable, because a run of one step must write no checkpoint.
 _NO_FOLDER = Path("/dev/null/checkpoints")
 
 _PRODUCED = (
@@ -119,7 +119,7 @@ def one_baseline_per_prompt(batch: Batch) -> Batch:
 
 
 def has_one_baseline_per_prompt(inputs: Inputs) -> str:
-    """The reason why rows of a prompt have different baselines; empty if they do not."""
+    """The reason to skip a batch where rows of a prompt have different baselines; empty otherwise."""
     batch = inputs.batch
     same = torch.equal(batch.reward_baseline, one_baseline_per_prompt(batch).reward_baseline)
     return "" if same else "responses of a prompt have different greedy responses"

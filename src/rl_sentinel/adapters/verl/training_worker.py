@@ -86,7 +86,7 @@ def train_on_ranks(  # noqa: PLR0913 - classes of the target, and what the train
     loss_function: Callable[..., Any],
     ranks: int,
 ) -> dict[str, Any]:
-    """Train on one mini-batch; return the losses behind the averaged gradient, and rank 0's metrics."""
+    """Train on one mini-batch; return the losses whose gradients are averaged over ranks, and rank 0's metrics."""
     tensors = chunk.__globals__
     rows = data.batch_size[0]
     size = tensors["get_non_tensor_data"](data, "micro_batch_size_per_gpu", None) // ranks
@@ -188,7 +188,7 @@ class SimulatedRank:
         """Do nothing: each call of the boundary has new tensors."""
 
     def optimizer_step(self) -> float:
-        """The norm of the gradient, which is not applied."""
+        """Do not apply the gradient; return 0 as its norm."""
         return 0.0
 
     lr_scheduler_step = optimizer_step
@@ -233,7 +233,7 @@ class _Idle:
 
 
 def _all_reduce(tensor: Tensor, op: Any = dist.ReduceOp.SUM, **_group: object) -> None:  # noqa: ANN401 - torch's
-    """The sum, the mean or the maximum over the ranks, in place."""
+    """Replace the tensor of each rank with the sum, the mean or the maximum over the ranks."""
     values = torch.stack(gather_from_ranks(tensor.detach().clone()))
     total = values.amax(0) if op == dist.ReduceOp.MAX else values.sum(0)
     tensor.copy_(total / len(values) if op == dist.ReduceOp.AVG else total)

@@ -64,7 +64,7 @@ def pad_and_chunk(pad: Callable[..., Any], unpad: Callable[..., Any], batch: Any
 
 
 def iterate_epochs(iterate: Callable[..., Any], batch: Any, rows: int) -> Any:  # noqa: ANN401
-    """The mini-batches of all epochs, concatenated."""
+    """Split a batch into the mini-batches of all epochs; return the columns of each row, and how often it occurs."""
     parts = list(iterate(batch, mini_batch_size=MINI_BATCH, epochs=EPOCHS, seed=1))
     return columns_by_row(type(batch).concat(parts), rows, EPOCHS)
 
@@ -107,7 +107,7 @@ def split_tensors_by_tokens(cut: Callable[..., Any], back: Callable[..., Any], b
 
 
 def divides(inputs: Inputs) -> str:
-    """The reason why the rows do not fill whole mini-batches; empty if they do."""
+    """The reason to skip a batch whose rows do not fill whole mini-batches; empty otherwise."""
     rows = inputs.batch.rows
     return f"{rows} rows do not fill mini-batches of {MINI_BATCH}" if rows % MINI_BATCH else ""
 

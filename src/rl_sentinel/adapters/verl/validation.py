@@ -69,12 +69,12 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def few_samples(inputs: Inputs) -> str:
-    """The reason why a prompt has fewer than two samples, or too many to enumerate all draws; else empty."""
+    """The reason to skip a batch where a prompt has fewer than 2 samples, or more than :data:`MOST`; else empty."""
     return "" if 2 <= min(group_sizes(inputs)) <= MOST else f"a prompt has fewer than 2 samples or more than {MOST}"
 
 
 def one_prompt(inputs: Inputs) -> str:
-    """The reason why the samples are not of a single prompt; empty if they are."""
+    """The reason to skip a batch whose samples are not of a single prompt; empty otherwise."""
     return "" if len(group_sizes(inputs)) == 1 else "the function is called for the samples of one prompt"
 
 

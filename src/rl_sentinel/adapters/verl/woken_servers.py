@@ -68,7 +68,7 @@ class PromptBatch(dict[str, Any]):
 
 
 def sampled(method: Callable[..., Any], owner: type, frees: bool, rows: list[dict[str, Any]]) -> dict[str, Any]:  # noqa: FBT001
-    """The log-probs of each step's responses, and the version of the weights of each token.
+    """Sample each step; return the log-probs of its responses, and the version of the weights of each token.
 
     Each row is a step. If the weights are older than the step, the versions are one lower.
     """

@@ -53,7 +53,7 @@ def equal_rows(batch: Batch) -> Batch:
 
 
 def rows_are_equal(inputs: Inputs) -> str:
-    """The reason why rows do not all fill the width and train equally many tokens; empty if they do."""
+    """The reason to skip a batch where rows do not fill the width, or train different numbers of tokens; else empty."""
     counts = inputs.batch.mask.sum(1)
     equal = bool((counts == counts[:1]).all()) and bool((inputs.batch.length == inputs.batch.width).all())
     return "" if equal else "rows train different numbers of tokens, and a micro-batch counts by its rows"

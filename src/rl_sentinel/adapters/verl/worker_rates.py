@@ -27,7 +27,7 @@ BUILDERS: Mapping[str, str] = {
     f"{MODULE}.CriticWorker._build_critic_model_optimizer": "critic.optim",
 }
 
-#: Calls of which one begins the part of a method that builds the optimizer.
+#: Calls that build the optimizer. One of them begins the last part of a method.
 _OPTIMIZERS = ("AdamW", "build_optimizer")
 
 #: Setting of a schedule -> the name of verl's configuration.

@@ -108,9 +108,9 @@ def sampled(
     repeats: bool,  # noqa: FBT001 - passed by name
     rows: list[dict[str, Any]],
 ) -> dict[str, list[Any]]:
-    """The tokens under the attention mask and the log-probs of each response, and its number of wrong positions.
+    """Sample each prompt ``config.n`` times: the worker does so if it ``repeats`` prompts, else the trainer.
 
-    Each prompt is sampled ``config.n`` times: by the worker if it ``repeats`` prompts, else by the trainer.
+    Returns the tokens under the attention mask and the log-probs of each response, and its number of wrong positions.
     """
     prompts = [prompt_tokens(row, len(one["prompt"]), VOCABULARY) for row, one in enumerate(rows)]
     times, width = int(config.n), int(config.response_length)
