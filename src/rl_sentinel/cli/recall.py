@@ -1,4 +1,4 @@
-"""``rl-sentinel recall``: count the known bugs that an audit reports before, but not after their fix."""
+"""``rl-sentinel recall``: count the known bugs that an audit reports before their fix, but not after it."""
 
 import json
 import sys

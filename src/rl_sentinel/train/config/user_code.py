@@ -173,7 +173,7 @@ def describe(value: object) -> str:
 
 
 def _summary(error: BaseException, function: object = None) -> str:
-    """An error in one line, with the deepest line of the user's own file in its traceback."""
+    """An error in one line, with the last line of its traceback that is in the file of ``function`` (else the last)."""
     text = " ".join(str(error).split())
     kind = type(error).__name__
     if not isinstance(error, (ImportError, AttributeError, SyntaxError, OSError)) or not text:

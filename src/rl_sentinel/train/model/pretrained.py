@@ -35,7 +35,7 @@ class PretrainedModel(nn.Module):
     """A causal language model of transformers, called with the trainer's keywords."""
 
     def __init__(self, inner: nn.Module, *, projects: bool | None = None) -> None:
-        """Wrap a model; ``projects`` is True if its logits are a product with the head's weight; None tests this."""
+        """Wrap a model; ``projects``: its logits are a product with the head's weight (None finds out by a trial)."""
         super().__init__()
         self.inner = inner
         self.projects, self.recompute = _projects(inner) if projects is None else projects, False
