@@ -82,7 +82,7 @@ class _Loads:
 
 
 def make_model(owner: Any, bf16: bool, meta_init: bool) -> dict[str, float]:  # noqa: ANN401, FBT001 - a class, settings
-    """The number of bytes of an element of each kind of tensor."""
+    """Build a model, and return the number of bytes of an element of each kind of tensor."""
     fakes = {
         "AutoConfig": _Loads,
         "AutoModelForCausalLM": Network,

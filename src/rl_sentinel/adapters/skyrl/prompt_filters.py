@@ -53,7 +53,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def several_responses(inputs: Inputs) -> str:
-    """The reason why a prompt has only one response; empty if every prompt has several."""
+    """The reason to skip a batch where a prompt has only one response; empty otherwise."""
     return "" if min(group_sizes(inputs)) > 1 else "a prompt has one response, which the filter always keeps"
 
 

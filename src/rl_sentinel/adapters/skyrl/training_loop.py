@@ -162,7 +162,7 @@ def train_step(
     trajectory: Callable[..., Any] | None,
     logger: Callable[[], Any],
 ) -> dict[str, list[float]]:
-    """For each row of the case, how many of its columns belong to another sample, in the update and in the table."""
+    """Run one step; per row of the case, count its columns from other samples, in the update and in the table."""
     rollouts = Rollouts(rows, trajectory, [LOGPROBS])
     rounds = rollouts.rounds(cfg)
     if cfg.trainer.algorithm.dynamic_sampling.type != "filter":  # a step trains the prompts that it sampled
