@@ -133,7 +133,7 @@ def teacher_logprobs(
     rows: list[Any],
     logits: list[Tensor],
 ) -> list[Tensor]:
-    """The teacher's log-probs that each sample gets from the teacher's server."""
+    """Query the teacher's server for each sample, and return the teacher's log-probs that the sample gets."""
     for row, teacher in zip(rows, logits, strict=True):
         row.reward = ask(score, args, row, Teacher(teacher))
     process(args, rows)
@@ -141,7 +141,7 @@ def teacher_logprobs(
 
 
 def scored_tokens(score: Callable[..., Any], args: Any, rows: list[Any]) -> list[Tensor]:  # noqa: ANN401 - a namespace
-    """The tokens of each response for which the teacher computes log-probs."""
+    """Query the teacher's server for each sample, and return the tokens of its response that the server scores."""
     tokens = []
     for row in rows:
         teacher = Teacher(torch.zeros(row.response_length, 1))

@@ -84,7 +84,7 @@ def options_after(
     restarted: bool,  # noqa: FBT001 - of the boundary
     in_file: bool = False,  # noqa: FBT001, FBT002 - of the boundary
 ) -> dict[str, float]:
-    """The value of each option after validation; for a text, whether it is unchanged.
+    """Validate the options; return the value of each option after validation, or whether a text is unchanged.
 
     The options come from the command line or, with ``in_file``, from the file of options.
     """
