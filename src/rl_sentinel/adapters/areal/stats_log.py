@@ -44,7 +44,7 @@ class Services:
 
 
 def commit_steps(owner: Any, rows: int) -> dict[str, Any]:  # noqa: ANN401 - the target's class
-    """The step of each commit in a run and in a run that restarts halfway, and the number of wrong steps."""
+    """Commit one entry per step; return the steps of a run and of a run that restarts halfway, and the wrong steps."""
     plain, restarted = Services(), Services()
     _commit(owner, plain, range(rows))
     half = rows // 2

@@ -69,7 +69,7 @@ def run_episodes(  # noqa: PLR0913 - classes of the target, and their arguments
     end: str,
     turn_discount: float,
 ) -> dict[str, list[Any]]:
-    """The training row of each episode, at the positions of the batch.
+    """Run an episode per row; return the training row of each episode, at the positions of the batch.
 
     A token is -1 where it or a token beside it is wrong. An untrained token keeps the log-prob and
     the version of the batch.
