@@ -125,8 +125,7 @@ def dispatch(
     """Dispatch trajectories; return those that the workers receive, and how often each trajectory is used.
 
     Workers return trajectories unchanged. Each row is one item, so that a worker gets several items. If the merge
-    reorders
-    the results, all trajectories are wrong.
+    reorders the results, all trajectories are wrong.
     """
     owner = prepare.__globals__[prepare.__qualname__.partition(".")[0]]
     allocation = SimpleNamespace(parallel=SimpleNamespace(dp_size=RANKS))

@@ -53,8 +53,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of requests that a weight update aborts and the client resumes.
 
     There is one boundary per client, backend and group of fields. For the trainer's client, there is another boundary
-    for
-    the routed experts of each token, if the backend reads them.
+    for the routed experts of each token, if the backend reads them.
     """
     if not target.has(CONFIG):
         return

@@ -71,8 +71,8 @@ def run_episodes(  # noqa: PLR0913 - classes of the target, and their arguments
 ) -> dict[str, list[Any]]:
     """Run an episode per row; return the training row of each episode, at the positions of the batch.
 
-    A token is -1 where it or a token beside it is wrong. An untrained token keeps the log-prob and
-    the version of the batch.
+    A token is -1 where it or a token beside it is wrong. An untrained token keeps the log-prob and the version of the
+    batch.
     """
     quiet = SimpleNamespace(get=lambda *_a: SimpleNamespace(scalar=lambda **_k: None))
     fakes = {

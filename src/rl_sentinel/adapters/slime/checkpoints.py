@@ -56,8 +56,7 @@ def steps_loaded(load: Callable[..., Any], actor: type, runs: int) -> dict[str, 
     """Load other models in each run, and check which checkpoint step the run reads afterwards.
 
     Returns the checkpoint step of each run, the step that is read afterwards, and the changed arguments. Run n must
-    read
-    step n. Run 0 must read the newest step, which is written as -1 here.
+    read step n. Run 0 must read the newest step, which is written as -1 here.
     """
     columns: dict[str, list[float]] = {"own": [], "read": [], "same": [], "changed": []}
     for run in range(runs):
@@ -83,8 +82,7 @@ def first_rollouts(validate: Callable[..., Any], runs: int, options: Settings) -
 
     Returns the first rollout of each run after a restart, the correct first rollout, and the number of changed options.
     Run n has saved rollout n. Run 0 has no checkpoint, and starts with rollout 0. With a changed option, the run does
-    not
-    load the state of its optimizer or of its random numbers.
+    not load the state of its optimizer or of its random numbers.
     """
     columns: dict[str, list[float]] = {"own": [], "first": [], "same": [], "changed": []}
     for run in range(runs):

@@ -23,8 +23,8 @@ def train_step(
 ) -> dict[str, Any]:
     """Run all micro-batches; return the loss, reduced as in Megatron, and the report of each micro-batch.
 
-    The item ``output`` of a micro-batch is the model's output: its logits, or a dict with the log-probs and the
-    entropy of each sample. The dict replaces the result of ``get_log_probs_and_entropy``.
+    The item ``output`` of a micro-batch is the model's output: its logits, or a dict with the log-probs and the entropy
+    of each sample. The dict replaces the result of ``get_log_probs_and_entropy``.
     """
     module = loss_function.__globals__
     original = module["get_log_probs_and_entropy"]

@@ -110,8 +110,7 @@ def train_on_ranks(  # noqa: PLR0913 - functions of the target, and their argume
     """Run slime's training step on all ranks, and return the logged metrics.
 
     ``loss`` is added to the metrics. Its value is the logged loss. Its gradient is the gradient that the update
-    computed
-    for the log-probs, averaged over the ranks.
+    computed for the log-probs, averaged over the ranks.
     """
     rows = len(columns["logprob"])
     temperature = float(numbers.get("temperature") or 1.0)

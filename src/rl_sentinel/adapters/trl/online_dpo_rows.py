@@ -61,8 +61,7 @@ def generated_pairs(  # noqa: PLR0913 - a method of the target, a trainer, a bat
     With ``varied``, every other prompt has one more word.
 
     Returns, per row, ``count``: the number of tokens of its completion; and ``others``: 1 for a wrong prompt, plus 1
-    for a
-    wrong completion.
+    for a wrong completion.
     """
     counts, tokenizer = lengths.sum(1).tolist(), trainer.processing_class
     prompts = [f"w20 w{n}" if varied and n % 2 else f"w{n}" for n in range(len(counts) // TWO)]

@@ -131,8 +131,7 @@ def compare_prompts(
     """Build the teacher prompts of all ranks, and check them.
 
     Returns, per row, ``count``: the number of words of its prompt and completion; and ``others``: 1 if these words are
-    not
-    allowed for the row.
+    not allowed for the row.
     """
     size = len(inputs) // len(parts)
     texts = [one["prompt"] for one in inputs]
