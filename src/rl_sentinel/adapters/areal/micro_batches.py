@@ -125,5 +125,5 @@ def _micro_batches(name: str, settings: Settings) -> Boundary:
 
 
 def _tokens(inputs: Inputs) -> int:
-    """The number of tokens of all sequences, so that a single micro-batch can hold all sequences."""
+    """The number of tokens of all sequences, so that a single micro-batch can contain all sequences."""
     return int((inputs.batch.prompt_length + inputs.batch.length).sum())

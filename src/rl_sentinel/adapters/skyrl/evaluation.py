@@ -51,7 +51,7 @@ _LOGGED: Mapping[str, Output] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of the metrics from rewards per response and per token, and of those that an evaluation run logs."""
+    """Boundaries of the metrics from rewards per response and per token, and of the metrics of an evaluation run."""
     if target.has(METRICS):
         source = inspect.getsource(target.find(METRICS))
         logs = logged_scores(target)

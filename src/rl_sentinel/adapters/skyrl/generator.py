@@ -123,7 +123,7 @@ def output_of(  # noqa: PLR0913 - classes of the target, and their arguments
     *,
     asked: bool = False,
 ) -> Any:  # noqa: ANN401 - the target's output
-    """The generator's output for one prompt per script; engine and environment replay the script.
+    """Run the generator on one prompt per script, and return its output; engine and environment replay the scripts.
 
     The call requests log-probs if ``asked``, regardless of the configuration.
     """

@@ -164,7 +164,7 @@ class Environments:
 
 
 def make_environment(_env_class: str, *, extras: dict[str, Any], **_options: object) -> Environment:
-    """The environment of a sample, whose extras have the script."""
+    """The environment of a sample; ``extras`` contains its script."""
     return Environment(extras["script"])
 
 

@@ -95,7 +95,7 @@ def _has(target: Target, name: str) -> bool:
 
 @dataclass(slots=True)
 class Servers:
-    """Fakes of the engines, which sample known responses and answer the first request last.
+    """Fakes of the engines, which return known responses; the first request gets its reply last.
 
     ``room`` is the maximum length of a response.
     """

@@ -108,7 +108,7 @@ def scaling(forms: Arguments, micro_batch_size: Codec) -> Step:
 
 
 def loss_step(path: str, function: Callable[..., Any], forms: Arguments, advantage: Codec, config: Codec) -> Step:
-    """The call of a registered loss; ``config`` is the algorithm's section."""
+    """The step that calls a registered loss; ``config`` is the algorithm's section."""
     arguments_ = (
         forms.column("logprob"),
         forms.column("old_logprob"),

@@ -44,7 +44,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 class Network(nn.Module):
     """A fake transformers model with a parameter, a saved buffer, and an unsaved buffer of position frequencies.
 
-    Like the models of transformers, it makes the frequencies in float32, and ``from_pretrained`` leaves them so.
+    Like transformers' models, it creates the frequencies in float32, and ``from_pretrained`` does not change their
+    type.
     """
 
     def __init__(self) -> None:

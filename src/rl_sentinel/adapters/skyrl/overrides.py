@@ -108,7 +108,7 @@ def _has(target: Target, owner: str, option: str) -> bool:
 
 
 def _places(source: str, settings: Settings) -> dict[str, str]:
-    """Path to read -> overridden option: the option's own path, and paths of options that default to it."""
+    """Path to read -> overridden option: the path of the option itself, and paths of options that default to it."""
     options = {option: option for option in settings}
     defaulting = {
         place: option for option, (place, code) in DEFAULTING.items() if option in settings and code in source

@@ -146,7 +146,7 @@ def sample_requests(  # noqa: PLR0913 - the target's code, and what its servers 
 
 
 def _request(code: Mapping[str, Any], number: int, samples: int, room: int, options: Settings) -> Any:  # noqa: ANN401
-    """The request for the samples of one prompt, as the server's endpoint makes it from a client's request."""
+    """The request for the samples of one prompt, as the server's endpoint builds it from a client's request."""
     values = {_FIELD.get(name, name): sampling_option(name, value) for name, value in options.items()}
     chunks = [code["chunk"](tokens=tokens) for tokens in ([_FIRST + number], list(_REST))]
     return code["request"](

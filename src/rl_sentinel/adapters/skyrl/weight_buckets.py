@@ -76,7 +76,7 @@ def extracted(
     rows: list[dict[str, Any]],
     grouped: bool,  # noqa: FBT001 - an argument of the boundary
 ) -> dict[str, Any]:
-    """Extract the weights, of which each row has one.
+    """Extract one weight per row.
 
     Returns the values of each weight as they are sent (infinity if it is not sent), and how often it is sent.
     """

@@ -52,7 +52,7 @@ def reported_by_step(
 
 
 def reduction(args: Codec) -> Step:
-    """The call of :func:`reported_by_step` with the reports of the earlier step ``trained``."""
+    """The step that calls :func:`reported_by_step` with the reports of the earlier step ``trained``."""
     return Step(
         call=reported_by_step,
         name="reported",

@@ -68,7 +68,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def make_online(kind: Callable[..., Any], **settings: Any) -> Any:  # noqa: ANN401 - a trainer
-    """A trainer built by its constructor."""
+    """An online DPO trainer, built by its constructor."""
     from datasets import Dataset  # noqa: PLC0415 - in the target's overlay
 
     args, _ = configuration_of(kind, {**settings, "max_length": 64, "gradient_accumulation_steps": TWO})

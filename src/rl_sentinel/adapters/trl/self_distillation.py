@@ -125,7 +125,10 @@ def distil(entry: Callable[..., Any], distiller: Any, model: Model, inputs: Mapp
 
 
 def loss(path: str, name: str, settings: Settings, make: Callable[..., Any], teacher: type[Any]) -> Boundary:
-    """The loss of a trainer that ``make`` builds. The trainer stores its teacher in the attribute ``teacher.place``."""
+    """The boundary of the loss of a trainer, which ``make`` builds.
+
+    The trainer stores its teacher in the attribute ``teacher.place``.
+    """
     trainer = Object(
         make,
         {

@@ -73,7 +73,11 @@ class Part:
         self.generations, self.rank, self.ranks = generations, rank, ranks
 
     def build(self, prompts: list[str], first: int) -> list[list[str]]:
-        """For each row, a word that says whether the row counts, and the words of its teacher prompt and completion."""
+        """Build the teacher prompts of the rank.
+
+        Returns, for each row, a word that says whether the row counts, and the words of its teacher prompt and
+        completion.
+        """
         tokenizer = make_tokenizer()
         rows = [
             [*ids_of(tokenizer, " ".join([answer(first + n)] * (len(own) - 1))), END]

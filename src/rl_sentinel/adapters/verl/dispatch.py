@@ -97,7 +97,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def estimate(target: Target, path: str, name: str, data: Codec, *, tuned: bool = False) -> Step:
-    """The call of ``compute_advantage``, or of a function with the same parameters, for one estimator."""
+    """The step that calls ``compute_advantage``, or a function with the same parameters, for one estimator."""
     discounts: dict[str, Codec] = {n: Knob(n, 1.0) for n in ("gamma", "lam")}
     deviation = Knob(_BY_DEVIATION, default=True)
     section = discounts | ({_BY_DEVIATION: deviation} if tuned else {})

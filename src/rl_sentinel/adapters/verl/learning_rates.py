@@ -70,7 +70,7 @@ def rates(schedule: Callable[..., Any], count: int, warm_up: int, **options: flo
 def rates_of_engine(  # noqa: PLR0913 - the configuration has several parts
     build: Callable[..., Any], count: int, kind: str, warm_up: int, share: float, updates: int, floor: float
 ) -> list[float]:
-    """The learning rates of the schedule that an engine builds from its configuration."""
+    """Let an engine build the schedule of its configuration; return the rates of ``count`` updates."""
     config = SimpleNamespace(
         total_training_steps=updates,
         lr_warmup_steps=warm_up,

@@ -161,7 +161,10 @@ def update_boundary(  # noqa: PLR0913 - the parts in which the loops differ
     reach: str,
     knows_mask: bool = True,
 ) -> Boundary:
-    """The advantages of the first update of a trainer with one estimator; ``call`` runs it with ``fixed`` settings."""
+    """The boundary of the advantages in the first update of a trainer with one estimator.
+
+    ``call`` runs the update with the ``fixed`` settings.
+    """
     critic = name == "gae"
     columns: dict[str, Codec] = {
         "responses": Column("token"),

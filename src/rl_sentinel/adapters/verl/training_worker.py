@@ -115,7 +115,7 @@ def prepare_mini_batch(tensors: Mapping[str, Any], data: Any, model: EngineFake,
 
 
 def _copies(answers: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copies of the model's outputs, each with its own gradient."""
+    """Copies of the model's outputs, each with a separate gradient."""
     return {name: column.detach().clone().requires_grad_(column.requires_grad) for name, column in answers.items()}
 
 

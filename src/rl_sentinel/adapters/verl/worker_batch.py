@@ -48,7 +48,7 @@ def dynamic_batch_size() -> dict[str, Codec]:
 
 
 def equal_rows(batch: Batch) -> Batch:
-    """Rows that all train every token, so that a mean over tokens is the same for any split into micro-batches."""
+    """Train every token of all rows, so that a mean over tokens does not depend on the split into micro-batches."""
     return with_columns(batch, mask=torch.ones_like(batch.mask), length=torch.full_like(batch.length, batch.width))
 
 
