@@ -171,9 +171,17 @@ def unfinished_are_longest(inputs: Inputs) -> str:
     """
     batch = inputs.batch
     short = ~batch.scored & (batch.length < batch.length.max())
-    return "a response without EOS is shorter than another, but max_new_tokens ends it" if bool(short.any()) else ""
+    return (
+        "a response without EOS is shorter than another response, but it must have max_new_tokens tokens"
+        if bool(short.any())
+        else ""
+    )
 
 
 def padded_to_longest(inputs: Inputs) -> str:
     """The reason to skip a layout with padding beyond the longest sequence (AReaL adds none); empty otherwise."""
-    return "AReaL pads to the longest sequence of a batch, not further" if inputs.layout.extra else ""
+    return (
+        "the layout has more padding, but AReaL pads only to the longest sequence of a batch"
+        if inputs.layout.extra
+        else ""
+    )

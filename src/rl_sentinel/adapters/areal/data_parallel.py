@@ -230,7 +230,7 @@ def _boundary(path: str, step: Step, docs: str, reach: str, *conditions: Callabl
 def even_ranks(inputs: Inputs) -> str:
     """The reason to skip a batch whose rows do not divide evenly among ranks (AReaL rejects it); empty otherwise."""
     rows = inputs.batch.rows
-    return f"{rows} rows do not divide among {RANKS} ranks, which AReaL rejects" if rows % RANKS else ""
+    return f"{rows} rows do not divide evenly among {RANKS} ranks, which AReaL rejects" if rows % RANKS else ""
 
 
 def _prompts_divide(inputs: Inputs) -> str:
@@ -239,4 +239,4 @@ def _prompts_divide(inputs: Inputs) -> str:
     A data loader gives each rank the same number of prompts.
     """
     prompts = len(group_sizes(inputs))
-    return f"{prompts} prompts do not divide among {RANKS} ranks" if prompts % RANKS else ""
+    return f"{prompts} prompts do not divide evenly among {RANKS} ranks" if prompts % RANKS else ""

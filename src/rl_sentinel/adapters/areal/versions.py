@@ -223,4 +223,8 @@ def _dumped_text() -> Boundary:
 
 
 def _one_turn(inputs: Inputs) -> str:
-    return "" if torch.equal(inputs.batch.mask, inputs.batch.valid) else "a response of one turn trains all tokens"
+    return (
+        ""
+        if torch.equal(inputs.batch.mask, inputs.batch.valid)
+        else "a response token is untrained, but a response of one turn trains all tokens"
+    )

@@ -114,7 +114,7 @@ def left_padded(rows: list[Tensor]) -> Tensor:
 
 def few_rows(inputs: Inputs) -> str:
     """The reason to skip a batch with more prompts than known words (each prompt needs a distinct word); else empty."""
-    return "there are more prompts than words" if inputs.batch.rows > WORDS else ""
+    return "there are more prompts than distinct words to identify them" if inputs.batch.rows > WORDS else ""
 
 
 def _rows(path: str, *, limited: bool) -> Boundary:

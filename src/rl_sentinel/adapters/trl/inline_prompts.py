@@ -85,7 +85,11 @@ def few_prompts(inputs: Inputs) -> str:
 
     Each prompt must end with a different word.
     """
-    return "there are more prompts than words" if len(set(inputs.batch.group.tolist())) > WORDS else ""
+    return (
+        "there are more prompts than distinct words to identify them"
+        if len(set(inputs.batch.group.tolist())) > WORDS
+        else ""
+    )
 
 
 def _prompts(target: Target, path: str, kind: str, engine: str, settings: Settings) -> Boundary:

@@ -152,7 +152,7 @@ def distinct(inputs: Inputs) -> str:
     """
     alone = inputs.batch.length < TWO
     pairs = len(alone) % TWO == 0 and bool(alone.reshape(-1, TWO).all(1).any())
-    return "both responses of a pair are EOS alone" if pairs else ""
+    return "both responses of a pair consist of EOS only" if pairs else ""
 
 
 def as_sampled_pairs(batch: Batch) -> Batch:

@@ -154,8 +154,10 @@ def is_white(inputs: Inputs) -> str:
     Rounding would decide the sign of an advantage of 0.
     """
     if _near_0(inputs.mini_batch):
-        return "an advantage is 0, whose sign whitening may change"
-    return "" if is_white_batch(inputs.mini_batch) else "the loop whitens advantages, and these are not white"
+        return "an advantage is 0, and whitening may change its sign"
+    return (
+        "" if is_white_batch(inputs.mini_batch) else "the loop whitens advantages, which would change these advantages"
+    )
 
 
 def value(path: str) -> Boundary:
@@ -210,7 +212,11 @@ def returns_are_scores(inputs: Inputs) -> str:
     """The reason to skip a mini-batch with different returns in a response (all equal the score); empty otherwise."""
     batch = inputs.mini_batch
     same = (batch.returns == batch.returns[:, :1]) | ~batch.mask
-    return "" if bool(same.all()) else "the returns of a response differ, but without a discount all are its score"
+    return (
+        ""
+        if bool(same.all())
+        else "the returns of a response differ, but without a discount all of them equal its score"
+    )
 
 
 def has_final_states(inputs: Inputs) -> str:

@@ -106,7 +106,7 @@ def distinct(inputs: Inputs) -> str:
     """
     batch = inputs.batch
     alone = batch.group[batch.length < TWO].tolist()
-    return "several responses of a prompt are EOS alone" if len(set(alone)) < len(alone) else ""
+    return "several responses of a prompt consist of EOS only" if len(set(alone)) < len(alone) else ""
 
 
 _GROUPED = (*_SAMPLED, prompts_are_contiguous, groups_are_equal, prompts_have_siblings, distinct)
@@ -118,7 +118,7 @@ def pairs_distinct(inputs: Inputs) -> str:
     if len(lengths) % TWO:
         return "a prompt has only one response"
     alone = (lengths < TWO).reshape(-1, TWO).all(1)
-    return "several responses of a prompt are EOS alone" if bool(alone.any()) else ""
+    return "several responses of a prompt consist of EOS only" if bool(alone.any()) else ""
 
 
 def siblings(batch: Batch) -> Batch:
@@ -266,7 +266,11 @@ def is_centered(inputs: Inputs) -> str:
     batch = inputs.mini_batch
     same = bool((batch.advantage == batch.advantage[:, :1])[batch.mask].all())
     fits = same and float(group_means(batch).abs().max()) < NEAR
-    return "" if fits else "advantages against the others' mean are one per response, and add up to 0 in a prompt"
+    return (
+        ""
+        if fits
+        else "leave-one-out advantages are constant in a response and sum to 0 in a prompt, but these are not"
+    )
 
 
 def _objective(path: str, **more: Codec) -> Boundary:

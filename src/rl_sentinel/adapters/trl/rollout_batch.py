@@ -111,7 +111,11 @@ def three_completions(inputs: Inputs) -> str:
 
     The trainer drops one completion, and at least two must remain.
     """
-    return "" if max(group_sizes(inputs)) > 2 else "the trainer drops a completion, which leaves fewer than two"
+    return (
+        ""
+        if max(group_sizes(inputs)) > 2
+        else "the trainer drops one completion, so fewer than two completions of a prompt remain"
+    )
 
 
 def score_rollout(  # noqa: PLR0913 - a method of the target, a trainer, and a rollout

@@ -59,7 +59,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 def fewer_rows_than_updates(inputs: Inputs) -> str:
     """The reason to skip a batch with more rows than the run has updates (one per row); empty otherwise."""
-    return "" if inputs.batch.rows <= UPDATES else f"more than {UPDATES} updates"
+    return "" if inputs.batch.rows <= UPDATES else f"the batch has more than {UPDATES} rows, one per update"
 
 
 def rates(schedule: Callable[..., Any], count: int, warm_up: int, **options: float) -> list[float]:

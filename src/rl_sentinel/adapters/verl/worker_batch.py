@@ -56,7 +56,7 @@ def rows_are_equal(inputs: Inputs) -> str:
     """The reason to skip a batch where rows do not fill the width, or train different numbers of tokens; else empty."""
     counts = inputs.batch.mask.sum(1)
     equal = bool((counts == counts[:1]).all()) and bool((inputs.batch.length == inputs.batch.width).all())
-    return "" if equal else "rows train different numbers of tokens, and a micro-batch counts by its rows"
+    return "" if equal else "rows do not fill the width, or train different numbers of tokens"
 
 
 def forward_sizes(*, dynamic: bool) -> dict[str, Codec]:
