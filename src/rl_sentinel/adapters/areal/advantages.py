@@ -220,7 +220,10 @@ def advantages_of(name: str, settings: Settings, claimed: Claims, path: str) -> 
 
 
 def _by_prompt(boundary: Boundary) -> Boundary:
-    """The trainer's call with one item per prompt; prompts may have different numbers of responses."""
+    """The boundary of the trainer's call with one item per prompt.
+
+    Prompts may have different numbers of responses.
+    """
     (step,) = boundary.steps
     (settings,) = boundary.settings.values()
     arguments = {"self": actor(settings, Derived(largest_group)), "data": EachPrompt(step.arguments["data"])}

@@ -183,7 +183,10 @@ def _arguments(client: str, path: str) -> dict[str, Codec]:
 
 
 def _experts_of_tokens(name: str, path: str) -> Boundary:
-    """The experts of each response token, for replay by a trainer; weight updates may abort requests."""
+    """The boundary of the experts of each response token, which a trainer replays.
+
+    Weight updates may abort requests.
+    """
     step = Step(call=request_experts, name="responses", arguments=_arguments(GENERATE, path), produced_by=_PRODUCED)
     return Boundary(
         path=f"{GENERATE} -> {path}.parse_generation_response",

@@ -203,7 +203,10 @@ def _dumped() -> Boundary:
 
 
 def _dumped_text() -> Boundary:
-    """The dumped record of a single-turn response: in a dump of several turns, the prompt includes the feedback."""
+    """The boundary of the dumped record of a single-turn response.
+
+    In a dump of several turns, the prompt includes the feedback.
+    """
     dumped = _dumped()
     return replace(
         dumped,

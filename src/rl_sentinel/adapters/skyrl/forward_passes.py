@@ -110,7 +110,7 @@ def run_passes(owner: type, cfg: Any, batch: Any, passes: Mapping[str, Tensor]) 
 
 
 def _boundaries(forms: Arguments, source: str) -> Iterator[Boundary]:
-    """The tensors that the passes add to the batch, and the logged metrics."""
+    """Boundaries of the tensors that the passes add to the batch, and of the logged metrics."""
     tensors: dict[str, Codec] = {
         "sequences": forms.column("token"),
         "attention_mask": forms.response_mask,

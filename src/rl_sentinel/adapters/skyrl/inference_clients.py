@@ -269,7 +269,7 @@ def _step(client: str, sampling: str, *, versions: bool) -> Step:
 
 
 def _responses(client: str, sampling: str, *, retries: bool, batched: bool = False) -> Boundary:
-    """The responses that the client returns; if the client ``retries``, weight updates may abort requests."""
+    """The boundary of the responses that the client returns; if it ``retries``, weight updates may abort requests."""
     return Boundary(
         path=f"{client}.generate",
         stage="batch",
@@ -284,7 +284,7 @@ def _responses(client: str, sampling: str, *, retries: bool, batched: bool = Fal
 
 
 def _parameters(client: str, sampling: str, group: str, knobs: Mapping[str, tuple[Scalar, Scalar]]) -> Boundary:
-    """The request of each response with the sampling parameters of the configuration."""
+    """The boundary of the request of each response, with the sampling parameters of the configuration."""
     outputs = row_outputs(Use("responses"), "rollout_logprob", "token")
     parameters = Output("B", "", at=Use("responses")["parameters"], form=PerRow("list"))
     return Boundary(

@@ -228,7 +228,10 @@ _OLD = "rloo_trainer.py, _generate_and_score_completions: old_logps = (old_per_t
 
 
 def _rloo(target: Target) -> Iterator[Boundary | Unbound]:
-    """RLOO's loss, in releases whose RLOO trainer resembles GRPO's. In earlier releases it resembles PPO's."""
+    """The boundary of RLOO's loss, in releases whose RLOO trainer resembles GRPO's.
+
+    In earlier releases, RLOO's trainer resembles PPO's.
+    """
     path = f"{RLOO}._compute_loss"
     if not target.has(path):
         return

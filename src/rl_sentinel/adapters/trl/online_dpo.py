@@ -178,7 +178,7 @@ def _loss(path: str) -> Boundary:
 
 
 def _metrics(path: str) -> Boundary:
-    """The logged metrics of sampled responses."""
+    """The boundary of the logged metrics of sampled responses."""
     place = Use("trained")["logs"]
     return Boundary(
         path=path,

@@ -191,7 +191,7 @@ def as_refusal(error: Exception, _arguments: Mapping[str, Any]) -> Exception:
 
 
 def _reported_kl(target: Target, penalty: str) -> Boundary:
-    """The KL that a step reports, under one estimator of the KL penalty."""
+    """The boundary of the KL that a step reports, under one estimator of the KL penalty."""
     rewards = f"{PPO}.compute_rewards"
     with_kls = "kls" in source_of(target.find(f"{PPO}.record_step_stats"))
     settings: Settings = {"kl_penalty": penalty}
