@@ -70,7 +70,7 @@ class TurnIds(FormCodec):
 
 
 def _turn_ids(batch: Batch) -> Tensor:
-    """``[B, T]``: the number of a trained token's turn within its row, in order; -1 at other tokens."""
+    """``[B, T]``: the index of a trained token's turn within its row, in order; -1 at other tokens."""
     ids = torch.full_like(batch.turn, -1)
     for row, trained in enumerate(batch.mask):
         if bool(trained.any()):

@@ -114,7 +114,7 @@ class PlacedModel:
         return []
 
     def take_columns(self, data: dict[str, Any]) -> dict[str, Any]:
-        """Store the model's outputs, and return the data with the numbers of positions in their place."""
+        """Store the model's outputs, and return the data with the indices of positions in their place."""
         names = [name for name in (LOGPROBS, ENTROPY, LABELS, VALUES) if name in data]
         self.columns = [data[name].float() if name == LABELS else data[name] for name in names]
         others = {name: value for name, value in data.items() if name not in names}

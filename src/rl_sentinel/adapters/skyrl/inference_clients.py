@@ -142,7 +142,7 @@ class Servers:
         return SimpleNamespace(post=self.post, closed=False)
 
     def reply(self, ids: list[int], params: Mapping[str, Any]) -> tuple[list[int], list[float], str]:
-        """Tokens, log-probs and stop reason of a row; the first token of the prompt is the row number."""
+        """Tokens, log-probs and stop reason of a row; the first token of the prompt encodes the row."""
         self.parameters.append(dict(params))
         row = ids[0] - _FIRST if ids and 0 <= ids[0] - _FIRST < len(self.scripts) else 0
         tokens, logprobs, reason, _ = self.scripts[row].sample(list(ids), int(params["max_tokens"]), self.room)

@@ -35,7 +35,7 @@ REPLAY = "skyrl.backends.skyrl_train.utils.replay_utils.clear_router_replay"
 class Model:
     """A fake model on one pipeline stage; it returns the log-prob of each next token, and the entropy.
 
-    It looks up the columns of a row, whose number is the row's first token.
+    It looks up the columns of a row, whose index is the row's first token.
     """
 
     def __init__(self, columns: dict[str, Tensor]) -> None:

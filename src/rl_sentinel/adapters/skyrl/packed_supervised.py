@@ -76,7 +76,7 @@ class PackedModel:
         self.logprobs = logprobs
 
     def __call__(self, sequences: Tensor, *_inputs: object, packed_seq_params: Any, **_options: object) -> Tensor:  # noqa: ANN401 - Megatron's class
-        """The output at every position, ``[1, N, V]``; an example's number is its first token."""
+        """The output at every position, ``[1, N, V]``; the first token of an example encodes its index."""
         outputs = torch.full((1, sequences.shape[1], _FIRST_PROMPT + len(self.logprobs)), _WRONG)
         for start in packed_seq_params.cu_seqlens_q_padded.tolist()[:-1]:
             part = self.logprobs[int(sequences[0, start]) - _FIRST_PROMPT]

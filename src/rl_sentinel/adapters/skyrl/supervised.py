@@ -75,7 +75,7 @@ def _takes_loss(target: Target, step: str) -> bool:
 
 
 class Model:
-    """A fake model that looks up the log-probs of a row by the row number, the first token that is not padding."""
+    """A fake model that looks up the log-probs of a row by the row index, the first token that is not padding."""
 
     def __init__(self, logprobs: list[Tensor]) -> None:
         """Store the log-probs of all responses."""

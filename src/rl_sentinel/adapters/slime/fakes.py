@@ -124,7 +124,7 @@ def supervised_samples(
     """Run the supervised rollout on conversations; return the token ids and loss masks of its samples.
 
     The prompt of a sample is a pair of its token ids and its mask, so that no tokenizer is needed. ``tools`` has the
-    tools of each sample, by number. A conversation that is tokenized with other tools consists of :data:`WRONG` tokens.
+    tools of each sample, by index. A conversation that is tokenized with other tools consists of :data:`WRONG` tokens.
     """
     for number, described in tools.items():
         samples[number].metadata = {"tools": described}

@@ -211,8 +211,8 @@ class _Group:
 def _number_tokens(ranks: list[dict[str, Any]], columns: dict[str, list[Tensor]]) -> tuple[Tensor, dict[str, Tensor]]:
     """Number the tokens of all samples from 1; return the trained model's log-probs and entropies, and all tables.
 
-    A table ``[1 + N, 2]`` has the log-prob and the entropy of the next token, by number. The trained model's table is a
-    leaf tensor.
+    A table ``[1 + N, 2]`` has the log-prob and the entropy of the next token, by token id. The trained model's table
+    is a leaf tensor.
     """
     places, start = {}, 1
     for data in ranks:

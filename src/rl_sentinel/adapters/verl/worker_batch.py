@@ -99,7 +99,7 @@ def accelerator_fakes(target: Target, module: str, source: str) -> dict[str, Cal
 
 
 def sequences() -> dict[str, Codec]:
-    """Tensors of the full sequences: a one-token prompt, which is the row number, and the response."""
+    """Tensors of the full sequences: a one-token prompt, which is the row index, and the response."""
     return {
         "input_ids": Derived(_row_numbers, frozenset({"extra"})),
         "attention_mask": ResponseMask(AfterPrompt(1)),
@@ -132,7 +132,7 @@ def worker_data(tensors: Mapping[str, Codec], **meta: Codec) -> Object:
 
 
 def _row_numbers(inputs: Inputs) -> torch.Tensor:
-    """Token ids: the row number as a one-token prompt, then zeros."""
+    """Token ids: the row index as a one-token prompt, then zeros."""
     rows = torch.arange(inputs.batch.rows).unsqueeze(1)
     return torch.nn.functional.pad(rows, (0, inputs.batch.width + inputs.layout.extra))
 
