@@ -79,7 +79,7 @@ def redistribute(
     rows: list[dict[str, Tensor]],
     prompts: list[int],
 ) -> dict[str, list[Any]]:
-    """Redistribute trajectories; return those that the ranks train on, and how often each trajectory is used.
+    """Redistribute trajectories; return the trajectories that the ranks train on, and how often each one is used.
 
     Before the redistribution, ranks have consecutive prompts.
     """

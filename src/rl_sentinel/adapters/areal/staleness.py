@@ -61,7 +61,7 @@ def count_admitted(
     """Count the rollouts that are admitted after ``finished`` updates, without and with a restart.
 
     Rejected rollouts do not count. All admitted rollouts run at once and finish before further rollouts start. A
-    restart loses rollouts that are not trained yet; the version of the weights is that of the checkpoint.
+    restart loses rollouts that are not trained yet, and loads the weights of the last update.
     """
     session = _session(make, rows, max_staleness)
     admitted = 0

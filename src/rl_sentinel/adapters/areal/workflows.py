@@ -125,7 +125,7 @@ class Tokenizer:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One sampled turn, and the tokens before the next one: id of each token, and its position in the response."""
+    """One sampled turn, and the tokens between it and the next turn: the id and the position of each token."""
 
     sampled: list[tuple[int, int]]
     after: list[tuple[int, int]]

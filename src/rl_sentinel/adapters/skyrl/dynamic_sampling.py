@@ -108,7 +108,7 @@ class Rollouts:
         ]
 
     def rounds(self, cfg: Any) -> list[list[dict[str, Any]]]:  # noqa: ANN401 - the target's class
-        """The rows of each sampling round; the size of the batch is set in ``cfg``: the prompts of the case, plus 2.
+        """The rows of each sampling round. Sets the batch size in ``cfg`` to the number of prompts of the case plus 2.
 
         1. Only if prompts are filtered: one informative prompt, which has different rewards.
         2. The prompts of the case, and one more informative prompt.

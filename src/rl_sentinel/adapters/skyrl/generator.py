@@ -161,10 +161,10 @@ def generate(  # noqa: PLR0913 - the arguments of the boundary
     """Run the generator on one conversation per row, and read its output at the positions of the batch.
 
     A token is -1 if it or the stop token after it is lost, duplicated or moved, or if the engine received a wrong
-    prompt. The last token is also -1 if another token trains after a response that is cut off, or if the stop reason is
-    not that of the last turn. The first mask value is False if the row does not contain the prompt exactly once. An
-    untrained token keeps the log-prob of the batch. If truncated responses are filtered, the returned mask is the row's
-    mask if the generator trains no token, and False otherwise.
+    prompt. The last token is also -1 if another token trains after a response that is cut off, or if the output does
+    not have the stop reason of the last turn. The first mask value is False if the row does not contain the prompt
+    exactly once. An untrained token keeps the log-prob of the batch. If truncated responses are filtered, the returned
+    mask is the row's mask if the generator trains no token, and False otherwise.
     """
     scripts = [script_of(number, row, end, closing=closing, opens=opens) for number, row in enumerate(rows)]
     engine = Engine(scripts)
@@ -212,7 +212,7 @@ def has_setting(target: Target, path: str) -> bool:
 
 
 def _refuses_logprobs(target: Target, *, batched: bool) -> bool:
-    """Whether the release returns log-probs for batched calls only."""
+    """Whether the release refuses log-probs for this call; some releases return them only for batched calls."""
     return not batched and "should be `None` if `batched`" in inspect.getsource(target.find(GENERATOR))
 
 

@@ -36,7 +36,7 @@ class Script:
 
 
 def id_of(row: int, position: int) -> int:
-    """The unique id of a token: ``position`` is counted in the row's response."""
+    """The unique id of the token at a position in the response of a row."""
     return FIRST + row * PER_ROW + position
 
 

@@ -51,7 +51,7 @@ def scaled(
     data: Any,  # noqa: ANN401 - the target's batch
     uids: list[str],
 ) -> torch.Tensor:
-    """Scale the advantages of two mini-batches, and return those of the second.
+    """Scale the advantages of two mini-batches, and return the scaled advantages of the second mini-batch.
 
     The first mini-batch has the same rows in reverse order, with other prompts.
     """

@@ -124,7 +124,7 @@ def collated(
     size: int,
     first: int = 0,
 ) -> Any:  # noqa: ANN401 - the target's class
-    """The training batch of the responses from number ``first`` on, for micro-batches of ``size`` rows."""
+    """The training batch of the responses from index ``first`` on, for micro-batches of ``size`` rows."""
     examples = [
         {
             "input_ids": [first + number + 1, *[_TOKEN] * len(mask)],

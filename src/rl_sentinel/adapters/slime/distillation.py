@@ -60,7 +60,7 @@ _PENALTY = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of the teacher's log-probs, of the tokens that it scores, and of advantages with its penalty."""
+    """Boundaries of the teacher's log-probs, the tokens that the teacher scores, and advantages with the penalty."""
     module = next((name for name in MODULES if target.has(f"{name}.post_process_rewards")), "")
     if module and target.has(f"{module}.reward_func"):
         score, process = f"{module}.reward_func", f"{module}.post_process_rewards"
@@ -73,7 +73,7 @@ class Teacher:
     """A fake aiohttp. Its server returns the teacher's log-probs of one sequence, in SGLang's format.
 
     ``logits`` are for the response tokens. Prompt tokens get an arbitrary log-prob, except the first token, which gets
-    none. The server tokenizes a text as :func:`merged` does.
+    no log-prob. The server tokenizes a text as :func:`merged` does.
     """
 
     def __init__(self, logits: Tensor) -> None:

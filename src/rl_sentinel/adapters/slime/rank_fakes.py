@@ -49,7 +49,7 @@ def _fetched(
 ) -> list[dict[str, Any]]:
     """The result of :func:`receive_rollout` in the first revisions, whose ranks fetch a rollout and store their part.
 
-    These revisions store the part in their module. The column ``round_number``, which they copy, has the number of each
+    These revisions store the part in their module. The column ``round_number``, which they copy, has the index of each
     row.
     """
     numbered = {**data, "round_number": list(range(len(data["tokens"])))}

@@ -81,7 +81,7 @@ def compare_prompts(
 
 
 def few_prompts(inputs: Inputs) -> str:
-    """The reason to skip a batch with more prompts than known words; empty otherwise.
+    """The reason to skip a batch with more prompts than distinct words; empty otherwise.
 
     Each prompt must end with a different word.
     """

@@ -61,7 +61,7 @@ class LabeledFeatures(PairFeatures):
     """
 
     def put(self, inputs: Inputs) -> list[dict[str, Any]]:
-        """One dict of token ids and labels per response; the KL completion is that of the previous row."""
+        """One dict of token ids and labels per response; the KL completion is the completion of the previous row."""
         rows = self.rows(inputs)
         others = rows[-1:] + rows[:-1]
         return [self.row(n, own, other) for n, (own, other) in enumerate(zip(rows, others, strict=True))]

@@ -99,6 +99,6 @@ def self_play_loss(
     ref_logprobs: Tensor,
     probability: Tensor,
 ) -> Tensor:
-    """The loss of a batch; ``entry`` is the audited method that computes the loss."""
+    """Compute the loss of a batch; ``entry`` is the audited method that computes the loss."""
     loss: Tensor = entry(trainer, logprobs, ref_logprobs, probability)[0]
     return loss

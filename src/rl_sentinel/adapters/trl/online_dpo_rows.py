@@ -105,7 +105,7 @@ def ranks_of_pairs(inputs: Inputs) -> int:
 
 
 def few_pairs(inputs: Inputs) -> str:
-    """The reason to skip a batch with more prompts than known words (each prompt needs a distinct word); else empty."""
+    """The reason to skip a batch with more prompts than distinct words (each prompt needs one word); else empty."""
     return (
         "there are more prompts than distinct words to identify them" if inputs.batch.rows > TWO * (WORDS - 1) else ""
     )

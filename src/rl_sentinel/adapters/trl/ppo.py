@@ -242,7 +242,7 @@ def make_ppo(kind: Any, kl_penalty: str) -> Any:  # noqa: ANN401 - a class of th
 
 
 def record_stats(entry: Callable[..., Any], trainer: Any, scores: Tensor, **data: Any) -> dict[str, Any]:  # noqa: ANN401 - a trainer, its data
-    """The statistics of a step. Some releases expect the scores as a list, others as one tensor."""
+    """Record a step, and return its statistics. Some releases expect the scores as a list, others as one tensor."""
     tokens = [torch.zeros(2) for _ in scores]
     train = {"val/error": torch.zeros(1), "returns/var": torch.ones(1)}
     stacked = "torch.stack(data" in source_of(entry)

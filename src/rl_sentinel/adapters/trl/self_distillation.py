@@ -114,7 +114,7 @@ def make_distiller(kind: Any, alpha: float, teacher: object, micro_batches: int)
 
 
 def distil(entry: Callable[..., Any], distiller: Any, model: Model, inputs: Mapping[str, Tensor]) -> Tensor:  # noqa: ANN401 - a trainer
-    """The loss of a micro-batch. The teacher reads each completion after a longer prompt."""
+    """Compute the loss of a micro-batch. The teacher reads each completion after a longer prompt."""
     before = inputs["prompt_mask"].new_ones(len(inputs["prompt_ids"]), TEACHER_PROMPT)
     teacher = {
         "teacher_input_ids": torch.cat([before, inputs["completion_ids"]], 1),

@@ -153,7 +153,7 @@ def compare_prompts(
 
 
 def few_rows(inputs: Inputs) -> str:
-    """The reason to skip a batch with more rows than known words for questions or answers; empty otherwise."""
+    """The reason to skip a batch with more rows than distinct words for questions or answers; empty otherwise."""
     return (
         "there are more rows than distinct words to identify them"
         if inputs.batch.rows > min(QUESTIONS, ANSWERS)

@@ -82,7 +82,7 @@ def shifted(tokens: Sequence[int]) -> list[int]:
 
 
 class VLLM:
-    """A fake of vLLM's ``LLM``; with ``padded``, of verl's copy of early versions, which returns tensors."""
+    """A fake of vLLM's ``LLM``. With ``padded``, a fake of verl's copy of early versions, which returns tensors."""
 
     llm_engine = SimpleNamespace(list_loras=list)
 

@@ -163,7 +163,7 @@ class SimulatedRank:
     scaler = None
 
     def get_data_parallel_group(self) -> object:
-        """The group of all ranks."""
+        """A placeholder for the group of all ranks."""
         return "data-parallel ranks"
 
     def get_data_parallel_size(self) -> int:
