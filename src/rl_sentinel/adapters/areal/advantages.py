@@ -54,7 +54,7 @@ _ITEMS = (
     "GroupedRolloutWorkflow drops responses that are None, 'using remaining results'"
 )
 
-#: When prompts have different numbers of responses.
+#: The condition under which prompts have different numbers of responses.
 _UNEVEN = (
     "a workflow that returns None for some responses of a prompt, or one row per interaction of an agent "
     "(single-turn workflows of AReaL give every prompt all its responses)"
@@ -106,7 +106,7 @@ FAMILIES: Mapping[str, tuple[Settings, Claims]] = {
     "advantage, batch": ({"adv mean": "batch", "adv std": "batch"}, _OUTCOME),
 }
 
-#: The function that takes turns as steps, and its setting; without a KL penalty, which is added to it per token.
+#: The function that treats turns as steps, and its setting; without a KL penalty, which is added per token.
 BY_TURN = "areal.trainer.ppo.gae._compute_turn_level_gae"
 _TURNS: Settings = {
     "gae_timestep_unit": "turn",
@@ -167,7 +167,7 @@ def with_outputs_in(source: str, boundary: Boundary) -> Boundary:
 
 
 def no_lone_response(inputs: Inputs) -> str:
-    """The reason why a prompt has only one response; empty if every prompt has several."""
+    """The reason to skip a batch where a prompt has only one response; empty otherwise."""
     return "a prompt has one response, which this release cannot normalize" if 1 in group_sizes(inputs) else ""
 
 
@@ -220,7 +220,10 @@ def advantages_of(name: str, settings: Settings, claimed: Claims, path: str) -> 
 
 
 def _by_prompt(boundary: Boundary) -> Boundary:
-    """The trainer's call with one item per prompt; prompts may have different numbers of responses."""
+    """The boundary of the trainer's call with one item per prompt.
+
+    Prompts may have different numbers of responses.
+    """
     (step,) = boundary.steps
     (settings,) = boundary.settings.values()
     arguments = {"self": actor(settings, Derived(largest_group)), "data": EachPrompt(step.arguments["data"])}

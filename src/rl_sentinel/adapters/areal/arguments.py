@@ -70,7 +70,7 @@ class TurnIds(FormCodec):
 
 
 def _turn_ids(batch: Batch) -> Tensor:
-    """``[B, T]``: the number of a trained token's turn within its row, in order; -1 at other tokens."""
+    """``[B, T]``: the index of a trained token's turn within its row, in order; -1 at other tokens."""
     ids = torch.full_like(batch.turn, -1)
     for row, trained in enumerate(batch.mask):
         if bool(trained.any()):
@@ -165,12 +165,23 @@ def knob(name: str, value: object) -> str:
 
 
 def unfinished_are_longest(inputs: Inputs) -> str:
-    """The reason why a response is longer than a response without EOS, which ends at max_new_tokens; else empty."""
+    """The reason to skip a batch where a response is longer than a response without EOS; empty otherwise.
+
+    A response without EOS ends at max_new_tokens, so none can be longer.
+    """
     batch = inputs.batch
     short = ~batch.scored & (batch.length < batch.length.max())
-    return "a response without EOS is shorter than another, but max_new_tokens ends it" if bool(short.any()) else ""
+    return (
+        "a response without EOS is shorter than another response, but it must have max_new_tokens tokens"
+        if bool(short.any())
+        else ""
+    )
 
 
 def padded_to_longest(inputs: Inputs) -> str:
-    """The reason why the batch has padding beyond its longest sequence; empty if it has none."""
-    return "AReaL pads to the longest sequence of a batch, not further" if inputs.layout.extra else ""
+    """The reason to skip a layout with padding beyond the longest sequence (AReaL adds none); empty otherwise."""
+    return (
+        "the layout has more padding, but AReaL pads only to the longest sequence of a batch"
+        if inputs.layout.extra
+        else ""
+    )

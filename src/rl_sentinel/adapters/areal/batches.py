@@ -43,7 +43,7 @@ def concat_and_split(
     rows: list[dict[str, Tensor]],
     prompts: list[int],
 ) -> dict[str, dict[str, Any]]:
-    """The sequences of the batch and of its parts, without padding."""
+    """Concatenate trajectories to a batch, split it, and return the sequences of batch and parts without padding."""
     trajectories = iter([without_padding(row) for row in rows])
     batch, metadata = concat([pad([next(trajectories) for _ in group]) for _, group in groupby(prompts)])
     parts = split(batch, metadata)

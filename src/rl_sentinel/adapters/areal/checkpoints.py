@@ -27,7 +27,7 @@ MANAGERS = (
 #: The moments of Adam.
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
-#: Kind of an output -> what follows its name.
+#: Kind of an output -> the suffix of its name.
 _WHEN = {"uninterrupted": "", "resumed": " after a restart"}
 
 _CALLER = (
@@ -110,7 +110,7 @@ def _part(saved: Any, template: Any) -> Any:  # noqa: ANN401 - a dict, or a valu
 
 
 def state_after_restart(manager: Any, rows: int) -> dict[str, Tensor]:  # noqa: ANN401 - the target's class
-    """Weights and moments before a checkpoint is saved and after a new run has loaded it; lost moments are 0."""
+    """Save a checkpoint and load it in a new run; return weights and moments before and after. Lost moments are 0."""
     weight = torch.arange(1.0, rows + 1)
     moments = {name: weight + 10 * number for number, name in enumerate(MOMENTS, 1)}
     files, tracker = Files(), SimpleNamespace(get_states=lambda: {"default": 0}, set_states=lambda _states: None)

@@ -76,11 +76,11 @@ def build_rows(  # noqa: PLR0913 - code of the target, and the arguments of the 
     end: str,
     calls: bool,  # noqa: FBT001 - an argument of the boundary
 ) -> dict[str, list[Tensor]]:
-    """The training rows of conversations: tokens, masks, log-probs and versions of their responses.
+    """Build the training rows of conversations: tokens, masks, log-probs and versions of their responses.
 
-    With ``calls``, the last token of each prompt is the argument of a tool call by the assistant.
-    A token is -1 where it or the stop token after it differs from the sampled token. An untrained token keeps the
-    log-prob and the version of the batch.
+    With ``calls``, the last token of each prompt is the argument of a tool call by the assistant. A token is -1 where
+    it or the stop token after it differs from the sampled token. An untrained token keeps the log-prob and the version
+    of the batch.
     """
     columns: dict[str, list[Tensor]] = {"tokens": [], "masks": [], "logprobs": [], "versions": []}
     for row in rows:
@@ -263,5 +263,5 @@ def _conversation(target: Target, kind: str, settings: Mapping[str, Settings], *
 
 
 def has_prompt(inputs: Inputs) -> str:
-    """The reason why a conversation has no prompt; empty if all have one."""
+    """The reason to skip a batch where a conversation has no prompt; empty otherwise."""
     return "a conversation has no prompt" if bool((inputs.batch.prompt_length < 1).any()) else ""

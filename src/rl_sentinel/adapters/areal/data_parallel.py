@@ -79,7 +79,10 @@ def redistribute(
     rows: list[dict[str, Tensor]],
     prompts: list[int],
 ) -> dict[str, list[Any]]:
-    """The trajectories that the ranks train on, and their number of uses; ranks start with consecutive prompts."""
+    """Redistribute trajectories; return the trajectories that the ranks train on, and how often each one is used.
+
+    Before the redistribution, ranks have consecutive prompts.
+    """
     items = _items(pad, rows, prompts)
     share = len(items) // RANKS
     granularity = len(items[0]["place"])
@@ -119,9 +122,10 @@ def dispatch(
     pad: Callable[..., Any],
     rows: list[dict[str, Tensor]],
 ) -> dict[str, list[Any]]:
-    """The trajectories that workers receive, and their uses. A merge that reorders results makes all of them wrong.
+    """Dispatch trajectories; return those that the workers receive, and how often each trajectory is used.
 
-    Workers return trajectories unchanged. Each row is one item, so that a worker gets several items.
+    Workers return trajectories unchanged. Each row is one item, so that a worker gets several items. If the merge
+    reorders the results, all trajectories are wrong.
     """
     owner = prepare.__globals__[prepare.__qualname__.partition(".")[0]]
     allocation = SimpleNamespace(parallel=SimpleNamespace(dp_size=RANKS))
@@ -224,12 +228,15 @@ def _boundary(path: str, step: Step, docs: str, reach: str, *conditions: Callabl
 
 
 def even_ranks(inputs: Inputs) -> str:
-    """The reason why the ranks get unequal numbers of rows, which AReaL rejects; empty if they are equal."""
+    """The reason to skip a batch whose rows do not divide evenly among ranks (AReaL rejects it); empty otherwise."""
     rows = inputs.batch.rows
-    return f"{rows} rows do not divide among {RANKS} ranks, which AReaL rejects" if rows % RANKS else ""
+    return f"{rows} rows do not divide evenly among {RANKS} ranks, which AReaL rejects" if rows % RANKS else ""
 
 
 def _prompts_divide(inputs: Inputs) -> str:
-    """The reason why the ranks get unequal numbers of prompts; empty if they are equal, as from a data loader."""
+    """The reason to skip a batch whose prompts do not divide evenly among the ranks; empty otherwise.
+
+    A data loader gives each rank the same number of prompts.
+    """
     prompts = len(group_sizes(inputs))
-    return f"{prompts} prompts do not divide among {RANKS} ranks" if prompts % RANKS else ""
+    return f"{prompts} prompts do not divide evenly among {RANKS} ranks" if prompts % RANKS else ""

@@ -73,9 +73,10 @@ def uses_in_epoch(
     rows: int,
     training: bool,  # noqa: FBT001 - training or validation
 ) -> dict[str, list[float]]:
-    """The number of draws of each sample over all ranks, and whether it is drawn at all; 1 is correct for both.
+    """Draw one epoch on all ranks; return the draws of each sample, and whether it is drawn at all.
 
-    Training drops the samples after the last full batch, so one additional draw is counted for each of these samples.
+    1 is correct for both. Training drops the samples after the last full batch, so one additional draw is counted for
+    each of these samples.
     """
     dataset_config = config(path="data", type="rl", batch_size=BATCH, num_workers=0, shuffle=False)
     with replaced_globals(create.__globals__, StatefulDataLoader=Loader):

@@ -93,7 +93,7 @@ def _through_bridge(  # noqa: PLR0913 - as send
     respond: Callable[..., Any],
     version: Callable[[], int],
 ) -> Any:  # noqa: ANN401
-    """Run the inference service's client. It is never paused, and its weight version is that of the server."""
+    """Run the inference service's client. It is never paused, and has the weight version of the server."""
 
     async def transport(http_request: Any, **_options: object) -> Any:  # noqa: ANN401 - AReaL's classes
         reply = await respond(payload=http_request.payload)

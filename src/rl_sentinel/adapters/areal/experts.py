@@ -22,7 +22,7 @@ LAYER = "areal.experimental.models.archon.moe.moe.MoE"
 ARGS = "areal.experimental.models.archon.moe.args.MoEArgs"
 PATH = f"{LAYER}.forward"
 
-#: Number of experts, and of the numbers inside of one.
+#: Number of experts, and hidden size of each expert.
 _EXPERTS, _HIDDEN = 4, 5
 
 _INERT = claims(
@@ -47,7 +47,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def outputs_of_layer(
     layer: Callable[..., Any], args: Any, states: Tensor, num_experts_per_tok: int  # noqa: ANN401 - a class
 ) -> Tensor:  # fmt: skip
-    """The first number of the layer's result at each token, ``[B, T]``; all experts have the same weights."""
+    """Run a layer whose experts have equal weights; return the first entry of its output at each token, ``[B, T]``."""
     config = SimpleNamespace(
         num_experts=_EXPERTS,
         num_local_experts=_EXPERTS,

@@ -114,7 +114,7 @@ class PlacedModel:
         return []
 
     def take_columns(self, data: dict[str, Any]) -> dict[str, Any]:
-        """Store the model's outputs, and return the data with the numbers of positions in their place."""
+        """Store the model's outputs, and return the data with the indices of positions in their place."""
         names = [name for name in (LOGPROBS, ENTROPY, LABELS, VALUES) if name in data]
         self.columns = [data[name].float() if name == LABELS else data[name] for name in names]
         others = {name: value for name, value in data.items() if name not in names}
@@ -151,7 +151,7 @@ def inline_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's eng
             "gather_logprobs": lambda *passed, **options: read_outputs(*passed, **options)[0],
         }
         clips = dict.fromkeys(("fsdp2_clip_grad_norm", "fsdp2_clip_grad_norm_"), lambda *_a, **_o: torch.tensor(0.0))
-        # Both may be decorated by a function of another module, whose globals they would seem to have.
+        # A decorator of another module would hide the globals of both functions.
         loss, train = (inspect.unwrap(one) for one in (getattr(loss_fn, "func", loss_fn), owner.train_batch))
         with replaced_globals(loss.__globals__, **readers), replaced_globals(train.__globals__, **clips):
             return owner.train_batch(*inputs, loss_fn=recorded, **options)
@@ -224,7 +224,7 @@ def update(
     log: tuple[str, ...],
     ranks: int = 1,
 ) -> dict[str, Any]:
-    """The loss of one update, summed over micro-batches like the gradients, and the metrics named by ``log``.
+    """Run one update; return the loss, summed over micro-batches like the gradients, and the metrics in ``log``.
 
     The tracker skips all other metrics, because they take most of the time of an update. ``ranks`` share each sequence.
     """

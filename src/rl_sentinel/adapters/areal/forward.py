@@ -87,7 +87,7 @@ def forward_pass(
     outputs: list[Tensor],
     ranks: int,
 ) -> Tensor:
-    """``[B, S]``: the log-prob of each next token, in nats, or the value of each position.
+    """Run a forward pass; return ``[B, S]``: the log-prob of each next token, in nats, or the value of each position.
 
     ``ranks`` share each sequence; the result is infinite where the ranks differ.
     """

@@ -69,7 +69,7 @@ def engine_rates(
     run: Any,  # noqa: ANN401 - AReaL's class
     count: int,
 ) -> list[float]:
-    """The learning rates of ``count`` updates of an engine, as fractions of the peak."""
+    """Build an engine's schedule; return the learning rates of ``count`` updates, as fractions of the peak."""
     megatron = "get_megatron_optimizer" in build.__globals__
     optimizer = SimpleNamespace(param_groups=[{"lr": 0.0}])
     attributes: dict[str, Any] = {
@@ -117,7 +117,7 @@ def rates(  # noqa: PLR0913 - the parts of a configuration
     updates: int,
     floor: float,
 ) -> list[float]:
-    """The learning rates of an engine with a configuration."""
+    """The learning rates of ``count`` updates of an engine with this configuration."""
     return engine_rates(build, owner, make_options(options, kind, warm_up, floor), make_run(run, updates), count)
 
 

@@ -24,7 +24,7 @@ PATH = f"{ENGINE}._save_lora_to_hf"
 #: The parts of an adapter, and the name of its module in the model.
 _PARTS, _MODULE = ("lora_A", "lora_B"), "base_model.model.layer"
 
-#: Kind of an output -> what follows its name.
+#: Kind of an output -> the suffix of its name.
 _WHEN = {"uninterrupted": "", "resumed": " of the saved adapter"}
 
 _CALLER = (
@@ -60,7 +60,7 @@ class Adapted(nn.Module):
 
 
 def saved_and_read(save: Callable[..., Any], owner: type, rows: int) -> dict[str, Tensor]:
-    """The adapter's weights, and the weights read from disk by PEFT's names; missing weights are 0."""
+    """Save an adapter; return its weights, and the weights read from disk by PEFT's names. Missing weights are 0."""
     weights = {part: torch.arange(1.0, rows + 1) + 10 * number for number, part in enumerate(_PARTS)}
     saved: dict[str, Tensor] = {}
     files = ModuleType("safetensors.torch")

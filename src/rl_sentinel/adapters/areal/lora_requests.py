@@ -66,7 +66,7 @@ def sampled_versions(
     config: Callable[..., Any],
     count: int,
 ) -> dict[str, list[float]]:
-    """After each update: the version that samples a new request, and the version that samples an older request."""
+    """Update the adapter repeatedly; return the versions that then sample a new request and an older request."""
     server, made = Server(), backend()
     options = {"type": "disk", "path": "root/weight_update", "use_lora": True, "lora_name": _NAME}
     if "lora_keep_versions" in {field.name for field in fields(meta)}:

@@ -105,7 +105,10 @@ def _ppo(path: str, name: str, settings: Settings, numbers: Mapping[str, Codec],
 
 
 def _padded() -> Boundary:
-    """The sequence-level loss on padded sequences; the target treats tensors of two axes as padded."""
+    """The boundary of the sequence-level loss on padded sequences.
+
+    The target treats tensors of two axes as padded.
+    """
     settings: Settings = {"eps_clip": 0.2, "importance_sampling_level": "sequence"}
     arguments = {
         "logprobs": Column("logprob"),

@@ -62,7 +62,7 @@ def packed_sequences(  # noqa: PLR0913 - functions of the target, and their argu
     pad_to_maximum: bool,  # noqa: FBT001 - as AReaL's configuration has it
     seq_align_to: int | None = None,
 ) -> dict[str, Any]:
-    """The sequences that the model receives, without padding, in the order of the batch."""
+    """Split, pack and pad a batch; return the sequences that the model receives, without padding, in batch order."""
     parts = split(data, spec)
     parts.mbs = [pack(part) for part in parts.mbs]
     aligned = {} if seq_align_to is None else {"seq_align_to": seq_align_to}
@@ -125,5 +125,5 @@ def _micro_batches(name: str, settings: Settings) -> Boundary:
 
 
 def _tokens(inputs: Inputs) -> int:
-    """The number of tokens of all sequences, so that a single micro-batch can hold all sequences."""
+    """The number of tokens of all sequences, so that a single micro-batch can contain all sequences."""
     return int((inputs.batch.prompt_length + inputs.batch.length).sum())

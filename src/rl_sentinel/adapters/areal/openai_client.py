@@ -213,7 +213,7 @@ def rows_of_calls(  # noqa: PLR0913 - code of the target, and the arguments of t
     rows: list[dict[str, Any]],
     form: str,
 ) -> dict[str, list[Any]]:
-    """The training row of a call for each response; its tokens are -1 if the request has a wrong prompt."""
+    """Run a call for each response, and return its training row; tokens are -1 if the request has a wrong prompt."""
     columns: dict[str, list[Any]] = {name: [] for name in _KEYS}
     for row in rows:
         arguments, prompt = input_of(api, form, row["prompt"])
@@ -234,7 +234,7 @@ def parameters_of_call(  # noqa: PLR0913 - code of the target, and the arguments
     options: Settings,
     places: Mapping[str, str],
 ) -> dict[str, float]:
-    """The value of each parameter in the request of a call."""
+    """Run a call, and return the value of each parameter in the call's request."""
     arguments, prompt = input_of(api, "messages", [1, 2, 3])
     engine = Engine(response, prompt, {"tokens": [_FIRST], "logprobs": [-0.5], "versions": [0]})
     call(create, cache, engine, **arguments, **options)

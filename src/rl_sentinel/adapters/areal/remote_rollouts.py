@@ -103,7 +103,7 @@ class Dispatcher:
 
 
 def submit_all(owner: type, rows: list[dict[str, list[Any]]]) -> dict[str, list[Any]]:
-    """The trajectories of one task per row; a lost trajectory has tokens of :data:`WRONG`."""
+    """Submit one task per row, and return the trajectories; a lost trajectory has tokens of :data:`WRONG`."""
     scheduler, dispatcher = Workers(rows), Dispatcher()
     counts = SimpleNamespace(on_rollout_accepted=lambda: None, on_rollout_rejected=lambda: None)
     controller = bare_instance(

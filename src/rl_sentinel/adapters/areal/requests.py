@@ -52,9 +52,8 @@ _HELP = "cli_args.py, GenerationHyperparameters: the help of the field"
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of requests that a weight update aborts and the client resumes.
 
-    One per client, backend and group of fields.
-
-    For the trainer's client, also the routed experts of each token, if the backend reads them.
+    There is one boundary per client, backend and group of fields. For the trainer's client, there is another boundary
+    for the routed experts of each token, if the backend reads them.
     """
     if not target.has(CONFIG):
         return
@@ -107,7 +106,7 @@ def request_experts(  # noqa: PLR0913 - functions and classes of the target, and
     rows: list[dict[str, Any]],
     room: int,
 ) -> dict[str, list[Any]]:
-    """The log-probs of each response, and its tokens, decoded from the experts.
+    """Sample each response; return its log-probs, and its tokens as decoded from the experts.
 
     The last token has no experts, because no model has read it.
     """
@@ -141,7 +140,7 @@ def send_requests(  # noqa: PLR0913 - functions and classes of the target, and t
     room: int,
     options: Settings,
 ) -> dict[str, list[Any]]:
-    """Tokens and log-probs of each response, and a digest of the parameters of the first request."""
+    """Sample each response; return its tokens and log-probs, and a digest of the first request's parameters."""
     columns: dict[str, list[Any]] = {"tokens": [], "logprobs": [], "parameters": []}
     values = {name: sampling_option(name, value) for name, value in options.items()}
     for row in rows:
@@ -163,7 +162,7 @@ def _digest(payload: Mapping[str, Any]) -> float:
     return float(zlib.crc32(repr(plain).encode()) % 100_000)
 
 
-#: What the request of one response is made from, and what the server samples.
+#: The data of one request: its prompt, and the response that the server samples.
 _ROW: Mapping[str, Codec] = {
     "prompt": RowPrompt(),
     "tokens": RowTokens("token", "int"),
@@ -184,7 +183,10 @@ def _arguments(client: str, path: str) -> dict[str, Codec]:
 
 
 def _experts_of_tokens(name: str, path: str) -> Boundary:
-    """The experts of each response token, for replay by a trainer; weight updates may abort requests."""
+    """The boundary of the experts of each response token, which a trainer replays.
+
+    Weight updates may abort requests.
+    """
     step = Step(call=request_experts, name="responses", arguments=_arguments(GENERATE, path), produced_by=_PRODUCED)
     return Boundary(
         path=f"{GENERATE} -> {path}.parse_generation_response",

@@ -51,7 +51,8 @@ _LOSS = claims(
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the update.
 
-    None in releases whose trainer has no separate collator, or whose method does not accept any batch.
+    There are no boundaries in releases whose trainer has no separate collator, or whose method does not accept any
+    batch.
     """
     if not target.has(COLLATE) or not target.has(TRAIN) or not target.has(f"{ENGINE}._compute_logprobs_and_loss"):
         return
@@ -68,7 +69,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def _always_raises(target: Target) -> bool:
     """Whether the method reads ``cu_seqlens`` before the engine packs, which is a KeyError on every padded batch.
 
-    This is the case from release 1.0.4 on, which therefore has no signal to check.
+    This is the case from release 1.0.4 on. Therefore, these releases have no signal to check.
     """
     source = inspect.getsource(target.find(f"{RW}._train_rw")) if target.has(f"{RW}._train_rw") else ""
     return "_rw_loss_weight(data)" in source

@@ -55,7 +55,7 @@ def export_sessions(
     prompts: list[list[dict[str, Any]]],
     turn_discount: float,
 ) -> dict[str, list[Any]]:
-    """The training row of each turn, in the order of the turns; infinite values where a turn is lost."""
+    """Export the training row of each turn, in the order of the turns; a lost turn has infinite values."""
     columns: dict[str, list[Any]] = {"tokens": [], "masks": [], "logprobs": [], "versions": [], "rewards": []}
     for turns in prompts:
         session = cache()
@@ -109,7 +109,7 @@ def train_all(batch: Batch) -> Batch:
 
 
 def all_train(inputs: Inputs) -> str:
-    """The reason why some tokens of a turn are not trained; empty if all are trained."""
+    """The reason to skip a batch with an untrained token of a turn; empty otherwise."""
     same = torch.equal(inputs.batch.mask, inputs.batch.valid)
     return "" if same else "a turn has a token that is not trained"
 

@@ -58,10 +58,10 @@ class Weights:
 def count_admitted(
     make: Callable[..., Any], rows: int, finished: int, max_staleness: int, filtered: int
 ) -> dict[str, int]:
-    """The number of rollouts, without rejected ones, admitted after ``finished`` updates, with and without a restart.
+    """Count the rollouts that are admitted after ``finished`` updates, without and with a restart.
 
-    All admitted rollouts run at once and finish before further rollouts start. A restart loses rollouts that are not
-    trained yet; the version of the weights is that of the checkpoint.
+    Rejected rollouts do not count. All admitted rollouts run at once and finish before further rollouts start. A
+    restart loses rollouts that are not trained yet, and loads the weights of the last update.
     """
     session = _session(make, rows, max_staleness)
     admitted = 0

@@ -44,7 +44,10 @@ class Services:
 
 
 def commit_steps(owner: Any, rows: int) -> dict[str, Any]:  # noqa: ANN401 - the target's class
-    """The step of each commit in a run and in a run that restarts halfway, and the number of wrong steps."""
+    """Commit one entry per step, in one run and in a run that restarts halfway.
+
+    Returns the recorded steps of both runs, and the number of wrong steps of the first run.
+    """
     plain, restarted = Services(), Services()
     _commit(owner, plain, range(rows))
     half = rows // 2

@@ -33,7 +33,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def logged_loss(loss: Callable[..., Any], **arguments: Any) -> dict[str, Any]:  # noqa: ANN401 - arguments of the loss
-    """A loss, and the metrics that it logs."""
+    """Compute a loss; return ``loss``, and ``logged``: the metrics that it logs."""
     tracker: Any = importlib.import_module("areal.utils.stats_tracker")
     tracker.export_all()
     return {"loss": loss(**arguments), "logged": tracker.export_all()}

@@ -44,7 +44,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def score(method: Callable[..., Any], backend: Callable[..., Any], rows: list[dict[str, Any]]) -> list[Tensor]:
-    """The teacher's log-probs at trained tokens, as the loss reads them; other tokens keep the batch's values."""
+    """Score a rollout; return the teacher's log-probs at trained tokens, and the batch's values at other tokens."""
     trained = iter([row for row in rows if any(row["mask"])])
     module = SimpleNamespace(request=lambda _method, _url, json, **_options: _Reply(_answer(json, next(trained))))
     engine = SimpleNamespace(

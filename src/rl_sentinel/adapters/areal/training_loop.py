@@ -134,7 +134,7 @@ def train_step(
     prompts: list[list[dict[str, Any]]],
     by_prompt: bool = True,  # noqa: FBT001, FBT002 - passed by name
 ) -> dict[str, list[Any]]:
-    """The columns of each row in the actor's update, and the values in the critic's update."""
+    """Run one step; return the columns of each row in the actor's update, and the values in the critic's update."""
     for number, row in enumerate(row for rows in prompts for row in rows):
         row["number"] = number
     role = partial(Role, prompts, by_prompt=by_prompt)

@@ -282,6 +282,6 @@ def _tied(batch: Batch) -> bool:
 
 
 def _no_ties(inputs: Inputs) -> str:
-    """The reason why two tokens have equal squared log-ratios, of which M2PO masks only the first; else empty."""
+    """The reason to skip a batch with equal squared log-ratios of tokens (M2PO masks only the first); else empty."""
     tied = _tied(inputs.mini_batch)
-    return "two tokens have the same squared log-ratio, and M2PO masks the first" if tied else ""
+    return "two tokens have the same squared log-ratio, and M2PO masks only the first" if tied else ""

@@ -49,7 +49,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def generate(method: Callable[..., Any], request: type, rows: list[dict[str, Any]]) -> dict[str, list[Tensor]]:
-    """The tokens of each response, with the log-prob and the weight version that the client records for each token.
+    """Generate each response; return its tokens, with the log-prob and the version that the client records for each.
 
     The server replies with the tokens of one version, and loads the next weights before the client reads the reply: an
     update can happen at any time.
@@ -99,13 +99,13 @@ _UNUSED = {"routed_experts": None, "output_versions": None}
 
 
 def dump_versions(method: Callable[..., Any], data: dict[str, Tensor]) -> dict[str, list[float]]:
-    """The oldest and the newest version in the dumped record of each row."""
+    """Dump the rows; return the oldest and the newest version in the record of each row."""
     records = _dump(method, data)
     return {key: [float(record[key]) for record in records] for key in ("head_version", "tail_version")}
 
 
 def dump_text(method: Callable[..., Any], data: dict[str, Tensor]) -> dict[str, list[Any]]:
-    """The reward and the completion in the dumped record of each row."""
+    """Dump the rows; return the reward and the completion in the record of each row."""
     records = _dump(method, data)
     rewards = [float(record["reward"]) for record in records]
     return {"rewards": rewards, "tokens": [_completion(data, record) for record in records]}
@@ -203,7 +203,10 @@ def _dumped() -> Boundary:
 
 
 def _dumped_text() -> Boundary:
-    """The dumped record of a single-turn response: in a dump of several turns, the prompt includes the feedback."""
+    """The boundary of the dumped record of a single-turn response.
+
+    In a dump of several turns, the prompt includes the feedback.
+    """
     dumped = _dumped()
     return replace(
         dumped,
@@ -223,4 +226,8 @@ def _dumped_text() -> Boundary:
 
 
 def _one_turn(inputs: Inputs) -> str:
-    return "" if torch.equal(inputs.batch.mask, inputs.batch.valid) else "a response of one turn trains all tokens"
+    return (
+        ""
+        if torch.equal(inputs.batch.mask, inputs.batch.valid)
+        else "a response token is untrained, but a response of one turn trains all tokens"
+    )

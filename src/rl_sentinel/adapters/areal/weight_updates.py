@@ -56,10 +56,10 @@ class RemoteEngines:
 
 
 def updated(method: Callable[..., Any], owner: type, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The log-probs of each row's response, and the version of the weights of each token.
+    """Update the weights of the engines once per row, while the engines have a request.
 
-    Each row is one update; the engines have a request during the update. The model has two parameters, in separate
-    buckets; the function that sends a bucket is a fake.
+    Returns the log-probs of each row's response, and the version of the weights of each token. The model has two
+    parameters, in separate buckets; the function that sends a bucket is a fake.
     """
     weights = [(f"layers.{number}.weight", torch.zeros(1 << 20)) for number in range(2)]
     answers = []

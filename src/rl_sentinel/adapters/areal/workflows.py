@@ -69,10 +69,10 @@ def run_episodes(  # noqa: PLR0913 - classes of the target, and their arguments
     end: str,
     turn_discount: float,
 ) -> dict[str, list[Any]]:
-    """The training row of each episode, at the positions of the batch.
+    """Run an episode per row; return the training row of each episode, at the positions of the batch.
 
-    A token is -1 where it or a token beside it is wrong. An untrained token keeps the log-prob and
-    the version of the batch.
+    A token is -1 where it or a token beside it is wrong. An untrained token keeps the log-prob and the version of the
+    batch.
     """
     quiet = SimpleNamespace(get=lambda *_a: SimpleNamespace(scalar=lambda **_k: None))
     fakes = {
@@ -125,7 +125,7 @@ class Tokenizer:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One sampled turn, and the tokens before the next one: id of each token, and its position in the response."""
+    """One sampled turn, and the tokens between it and the next turn: the id and the position of each token."""
 
     sampled: list[tuple[int, int]]
     after: list[tuple[int, int]]

@@ -138,7 +138,7 @@ def trainer(settings: Settings, **more: Codec) -> Object:
 
 
 def steps_in_order(inputs: Inputs) -> str:
-    """The reason why the steps of a trajectory are not consecutive or the last step is not at its end; else empty."""
+    """The reason to skip a batch with a trajectory that is not contiguous or has a wrong last step; else empty."""
     batch = inputs.batch
     ends = torch.ones_like(batch.last_step)
     ends[:-1] = batch.trajectory[1:] != batch.trajectory[:-1]

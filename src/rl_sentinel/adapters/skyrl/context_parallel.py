@@ -48,7 +48,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def packed_log_probs(code: Mapping[str, Any], logits: Tensor, tokens: Tensor, lengths: list[int], ranks: int) -> Tensor:
-    """``[B, T]``: log-probs of the responses after prompts of one token, with the gradients of all ranks.
+    """Compute the log-probs ``[B, T]`` of responses after prompts of one token, with the gradients of all ranks.
 
     Rows are padded on the left, as in the trainer. The model's input at a position is the index of the position, so
     that the fake model can look up the logits of the position.

@@ -57,7 +57,7 @@ def _after_end(encode: Callable[..., Any]) -> bool | None:
 
 
 def dataset_differences(encode: Callable[..., Any], added: str, masks: list[list[int]]) -> dict[str, list[float]]:
-    """Count where a conversation of a data set differs from the chat template, if it has a reply."""
+    """Count where conversations of a data set differ from the chat template; 0 for a conversation without a reply."""
     tokenizer = ChatTokenizer(added)
     counts = []
     for mask in masks:

@@ -105,7 +105,7 @@ _PAIR = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of Weights, masks and logged metrics for each entry of :data:`FAMILIES`."""
+    """Boundaries of weights, masks and logged metrics for each entry of :data:`FAMILIES`."""
     for name, (settings, scope, formula) in FAMILIES.items():
         section = Config(CONFIG, knobs_at={f"{SECTION}.{setting}": setting for setting in settings}, section=SECTION)
         try:
@@ -148,7 +148,7 @@ def _metrics(
 
 
 def _two_tokens(inputs: Inputs) -> str:
-    """The reason why there are fewer than two trained tokens, too few for a deviation; empty if there are enough."""
+    """The reason to skip a batch with fewer than two trained tokens, too few for a deviation; empty otherwise."""
     return "" if int(inputs.batch.mask.sum()) > 1 else "fewer than two tokens are trained, so there is no deviation"
 
 

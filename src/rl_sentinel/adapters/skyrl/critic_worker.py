@@ -61,7 +61,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class Model:
-    """A fake critic: it looks up the values of a row by the row number, which is the first token."""
+    """A fake critic: it looks up the values of a row by the row index, which is the first token."""
 
     def __init__(self, values: Tensor) -> None:
         """Store the values of all rows, and one parameter, which shows the factor on gradients."""

@@ -108,7 +108,7 @@ class Rollouts:
         ]
 
     def rounds(self, cfg: Any) -> list[list[dict[str, Any]]]:  # noqa: ANN401 - the target's class
-        """The rows of each sampling round; the size of the batch is set in ``cfg``: the prompts of the case, plus 2.
+        """The rows of each sampling round. Sets the batch size in ``cfg`` to the number of prompts of the case plus 2.
 
         1. Only if prompts are filtered: one informative prompt, which has different rewards.
         2. The prompts of the case, and one more informative prompt.
@@ -193,7 +193,7 @@ def sample_batch(
 
 
 def _columns_of_others(rollout: Mapping[str, Any], output: Mapping[str, Any], index: int, same_uid: bool) -> int:  # noqa: FBT001 - a fact
-    """The number of columns (and the uid) at a position of the batch that are lost or differ from the row ``own``."""
+    """The number of columns at ``index`` that are lost or differ from ``rollout``, plus 1 if the uid is wrong."""
     names = [name for name in rollout if name != "rollout_metrics"]
     wrong = [name for name in names if not output.get(name) or output[name][index] != rollout[name][0]]
     return len(wrong) + int(not same_uid)
@@ -205,7 +205,7 @@ def with_equal_first_rewards(batch: Batch) -> Batch:
 
 
 def several_trajectories(inputs: Inputs) -> str:
-    """The reason why prompts have different numbers of trajectories or fewer than two; else empty."""
+    """The reason to skip a batch whose prompts have different numbers of trajectories, or only one; else empty."""
     batch = inputs.batch
     counts = {len(set(batch.trajectory[batch.group == g].tolist())) for g in batch.group.tolist()}
     return (

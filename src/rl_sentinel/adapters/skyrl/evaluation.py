@@ -51,7 +51,7 @@ _LOGGED: Mapping[str, Output] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of the metrics from rewards per response and per token, and of those that an evaluation run logs."""
+    """Boundaries of the metrics from rewards per response and per token, and of the metrics of an evaluation run."""
     if target.has(METRICS):
         source = inspect.getsource(target.find(METRICS))
         logs = logged_scores(target)
@@ -144,7 +144,10 @@ def evaluate(  # noqa: PLR0913 - the function, objects that it needs, and the re
     rewards: list[float],
     groups: list[int],
 ) -> dict[str, float]:
-    """Evaluate in batches of at most two prompts, one per worker; training samples a different number of responses."""
+    """Evaluate in batches of at most two prompts, one per worker, and return the logged metrics.
+
+    Training samples a different number of responses.
+    """
     by_prompt: dict[str, list[float]] = {}
     for group, reward in zip(groups, rewards, strict=True):
         by_prompt.setdefault(str(group), []).append(reward)

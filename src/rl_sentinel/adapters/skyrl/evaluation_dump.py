@@ -41,9 +41,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def dump(write: Callable[..., Any], rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    """The score and the response in the record of each row; two data sets take turns.
+    """Dump an evaluation, and return the score and the response in the record of each row.
 
-    A token is :data:`WRONG` where it differs from the row's, as are all tokens of a record with a wrong prompt or task.
+    Two data sets take turns. A token is :data:`WRONG` where it differs from the row's token. If a record has a wrong
+    prompt or task, all its tokens are :data:`WRONG`.
     """
     numbers = range(len(rows))
     output = {

@@ -101,7 +101,7 @@ class Dispatch:
 
 
 def run_passes(owner: type, cfg: Any, batch: Any, passes: Mapping[str, Tensor]) -> dict[str, Any]:  # noqa: ANN401
-    """The batch after the forward passes, and the logged metrics."""
+    """Run the forward passes; return ``batch``, to which they add columns, and ``logged``, the metrics."""
     attributes: dict[str, Callable[..., Any]] = {"has_critic": property(lambda _self: True)}  # type: ignore[dict-item]
     trainer = bare_instance(
         type("Trainer", (owner,), attributes), cfg=cfg, dispatch=Dispatch(passes), all_metrics={}, ref_model=owner
@@ -110,7 +110,7 @@ def run_passes(owner: type, cfg: Any, batch: Any, passes: Mapping[str, Tensor]) 
 
 
 def _boundaries(forms: Arguments, source: str) -> Iterator[Boundary]:
-    """The tensors that the passes add to the batch, and the logged metrics."""
+    """Boundaries of the tensors that the passes add to the batch, and of the logged metrics."""
     tensors: dict[str, Codec] = {
         "sequences": forms.column("token"),
         "attention_mask": forms.response_mask,

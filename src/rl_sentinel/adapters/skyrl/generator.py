@@ -123,7 +123,7 @@ def output_of(  # noqa: PLR0913 - classes of the target, and their arguments
     *,
     asked: bool = False,
 ) -> Any:  # noqa: ANN401 - the target's output
-    """The generator's output for one prompt per script; engine and environment replay the script.
+    """Run the generator on one prompt per script, and return its output; engine and environment replay the scripts.
 
     The call requests log-probs if ``asked``, regardless of the configuration.
     """
@@ -160,11 +160,11 @@ def generate(  # noqa: PLR0913 - the arguments of the boundary
 ) -> dict[str, list[Any]]:
     """Run the generator on one conversation per row, and read its output at the positions of the batch.
 
-    A token is -1 where it or the stop token after it is lost, duplicated or moved, or where the engine received a wrong
-    prompt; the last token also if another token trains after a response that is cut off, or if the stop reason is not
-    that of the last turn. The first mask is False if the prompt is not in the row once. An untrained token keeps the
-    log-prob of the batch. If truncated responses are filtered, the
-    returned mask is the row's mask if the generator trains no token, and False otherwise.
+    A token is -1 if it or the stop token after it is lost, duplicated or moved, or if the engine received a wrong
+    prompt. The last token is also -1 if another token trains after a response that is cut off, or if the output does
+    not have the stop reason of the last turn. The first mask value is False if the row does not contain the prompt
+    exactly once. An untrained token keeps the log-prob of the batch. If truncated responses are filtered, the returned
+    mask is the row's mask if the generator trains no token, and False otherwise.
     """
     scripts = [script_of(number, row, end, closing=closing, opens=opens) for number, row in enumerate(rows)]
     engine = Engine(scripts)
@@ -212,7 +212,7 @@ def has_setting(target: Target, path: str) -> bool:
 
 
 def _refuses_logprobs(target: Target, *, batched: bool) -> bool:
-    """Whether the release returns log-probs for batched calls only."""
+    """Whether the release refuses log-probs for this call; some releases return them only for batched calls."""
     return not batched and "should be `None` if `batched`" in inspect.getsource(target.find(GENERATOR))
 
 
@@ -278,13 +278,13 @@ def fakes(target: Target) -> dict[str, Callable[..., Any]]:
 
 
 def sampled_at_both_ends(inputs: Inputs) -> str:
-    """The reason why a conversation does not start and end with a turn of the model; empty if it does."""
+    """The reason to skip a batch where a conversation does not start and end with a turn of the model; else empty."""
     sampled = not last_token_trains(inputs) and bool(inputs.batch.mask[:, :1].all())
     return "" if sampled else "a conversation does not start and end with sampled tokens"
 
 
 def one_turn(inputs: Inputs) -> str:
-    """The reason why a conversation has several turns (a batched call samples one); empty if all have one."""
+    """The reason to skip a batch with observations, since a batched call samples a single turn; empty otherwise."""
     valid = torch.arange(inputs.batch.mask.shape[1]) < inputs.batch.length.unsqueeze(1)
     return (
         "" if torch.equal(inputs.batch.mask, valid) else "a row has observations, but a batched call samples one turn"

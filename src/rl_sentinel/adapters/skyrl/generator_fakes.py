@@ -36,7 +36,7 @@ class Script:
 
 
 def id_of(row: int, position: int) -> int:
-    """The unique id of a token: ``position`` is counted in the row's response."""
+    """The unique id of the token at a position in the response of a row."""
     return FIRST + row * PER_ROW + position
 
 
@@ -164,7 +164,7 @@ class Environments:
 
 
 def make_environment(_env_class: str, *, extras: dict[str, Any], **_options: object) -> Environment:
-    """The environment of a sample, whose extras have the script."""
+    """The environment of a sample; ``extras`` contains its script."""
     return Environment(extras["script"])
 
 

@@ -84,7 +84,10 @@ def measure(  # noqa: PLR0913 - classes of the target, and their arguments
     rows: list[dict[str, Any]],
     room: int,
 ) -> dict[str, float]:
-    """The rollout metrics of single-turn responses of at most ``room`` tokens; a longer sampled response is cut."""
+    """Generate single-turn responses of at most ``room`` tokens, and return the rollout metrics.
+
+    A longer sampled response is cut.
+    """
     config.sampling_params.max_generate_length = room  # set for each case, since the section is made once per setting
     scripts = []
     for number, row in enumerate(rows):
@@ -105,7 +108,7 @@ def score(  # noqa: PLR0913 - code of the target, and the arguments of the bound
     rows: list[dict[str, Any]],
     uids: list[str],
 ) -> dict[str, float]:
-    """The scores of conversations whose environment gives a reward after the last turn; a missing score is NaN."""
+    """Generate conversations with a reward after the last turn, and return their scores; a missing score is NaN."""
     scripts = [script_of(number, row, "eos", closing=False) for number, row in enumerate(rows)]
     output = output_of(generator, sampling, trajectory, config, Engine(scripts), scripts)
     scores = metrics_by_name(measure_all(output, uids))

@@ -95,7 +95,7 @@ def _has(target: Target, name: str) -> bool:
 
 @dataclass(slots=True)
 class Servers:
-    """Fakes of the engines, which sample known responses and answer the first request last.
+    """Fakes of the engines, which return known responses; the first request gets its reply last.
 
     ``room`` is the maximum length of a response.
     """
@@ -142,7 +142,7 @@ class Servers:
         return SimpleNamespace(post=self.post, closed=False)
 
     def reply(self, ids: list[int], params: Mapping[str, Any]) -> tuple[list[int], list[float], str]:
-        """Tokens, log-probs and stop reason of a row; the first token of the prompt is the row number."""
+        """Tokens, log-probs and stop reason of a row; the first token of the prompt encodes the row."""
         self.parameters.append(dict(params))
         row = ids[0] - _FIRST if ids and 0 <= ids[0] - _FIRST < len(self.scripts) else 0
         tokens, logprobs, reason, _ = self.scripts[row].sample(list(ids), int(params["max_tokens"]), self.room)
@@ -161,7 +161,7 @@ def sample(  # noqa: PLR0913 - functions and classes of the target, and their ar
     room: int,
     options: Settings,
 ) -> dict[str, list[Any]]:
-    """The tokens and log-probs of each response, and a digest of the sampling parameters that the servers receive.
+    """Sample each response; return its tokens and log-probs, and a digest of the parameters that its server receives.
 
     The option ``batched`` requests all responses at once; the other options are fields of the sampling parameters.
     """
@@ -269,7 +269,7 @@ def _step(client: str, sampling: str, *, versions: bool) -> Step:
 
 
 def _responses(client: str, sampling: str, *, retries: bool, batched: bool = False) -> Boundary:
-    """The responses that the client returns; if the client ``retries``, weight updates may abort requests."""
+    """The boundary of the responses that the client returns; if it ``retries``, weight updates may abort requests."""
     return Boundary(
         path=f"{client}.generate",
         stage="batch",
@@ -284,7 +284,7 @@ def _responses(client: str, sampling: str, *, retries: bool, batched: bool = Fal
 
 
 def _parameters(client: str, sampling: str, group: str, knobs: Mapping[str, tuple[Scalar, Scalar]]) -> Boundary:
-    """The request of each response with the sampling parameters of the configuration."""
+    """The boundary of the request of each response, with the sampling parameters of the configuration."""
     outputs = row_outputs(Use("responses"), "rollout_logprob", "token")
     parameters = Output("B", "", at=Use("responses")["parameters"], form=PerRow("list"))
     return Boundary(

@@ -70,7 +70,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def rates(build: Callable[..., Any], owner: type, cfg: Any, model: str, count: int) -> list[float]:  # noqa: ANN401 - the target's class
-    """The learning rates of ``count`` steps of a cosine schedule without warm-up, as fractions of the peak."""
+    """Let the trainer build its models; return the learning rates of ``count`` steps, as fractions of the peak.
+
+    The schedule is a cosine without warm-up, over the number of steps that the trainer plans.
+    """
     planned: dict[str, int | None] = {}
 
     class Group:

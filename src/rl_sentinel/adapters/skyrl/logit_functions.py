@@ -24,7 +24,7 @@ _PARALLEL = "skyrl.backends.skyrl_train.distributed.megatron.model_utils"
 
 SHIFTED = f"{_PARALLEL}.from_parallel_logits_to_logprobs"
 
-#: Positions per chunk: most response lengths are no multiple of it.
+#: Positions per chunk: most response lengths are not a multiple of it.
 CHUNK = 2
 #: Positions per chunk where two functions share logits: some responses fill several chunks, others not one.
 WIDE_CHUNK = 3

@@ -102,7 +102,7 @@ class Log:
         self.names = names
 
     def log(self, numbers: Mapping[str, Any], *, step: int, **_options: object) -> None:
-        """Count the numbers of this step."""
+        """Count the metrics whose value is this step."""
         self.in_place += sum(numbers.get(name) == step for name in self.names)
 
     def finish(self) -> None:

@@ -62,15 +62,17 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def run_twice(owner: Any, loader: Any, manager: Any, cfg: Any, rows: int) -> dict[str, Any]:  # noqa: ANN401 - the target's
-    """How often a trainer trains each prompt, and how many numbers it logs at wrong steps; see :func:`compare_runs`."""
+    """Run a trainer, and run it with a restart; :func:`compare_runs` describes the result."""
     parts = [] if loader is None else [loader, manager]
     return compare_runs(lambda done: _run(owner, parts, cfg, rows, done), rows)
 
 
 def compare_runs(run: Callable[[int], Log], rows: int) -> dict[str, Any]:
-    """How often a run, and a run that restarts in its last epoch, train each prompt, divided by the number of epochs.
+    """Run to the end, and run again from a restart in the last epoch.
 
-    ``run(step)`` trains from the step after ``step`` to the end.
+    Returns, per prompt, ``uses`` and ``resumed``: how often it trains without and with the restart, divided by the
+    number of epochs; and ``elsewhere``: the number of metrics at wrong steps. ``run(step)`` trains from the step after
+    ``step`` to the end.
     """
     stop = (EPOCHS - 1) * rows + 1
     whole, again = run(0), run(stop)

@@ -58,7 +58,7 @@ class Server:
     loaded: set[str] = field(default_factory=set)
 
     def answer(self, url: str, json: Mapping[str, Any] | None, params: Mapping[str, Any] | None) -> int:
-        """The status of a request."""
+        """Process a request, and return its status."""
         body = json or {}
         if url.endswith("/sleep") and str((params or {}).get("level", 1)) == "2":
             self.base = 0.0
@@ -106,7 +106,10 @@ class Session:
 
 
 def weights_of_servers(owner: Callable[..., Any], load: str, count: int) -> dict[str, list[float]]:
-    """The base model and the adapter update of each server, and the expected values of both."""
+    """Update the adapter, let the servers sleep and wake up, and update the adapter again.
+
+    Returns the base model and the adapter update of each server, and the expected values of both.
+    """
     servers = {f"server{number}": Server() for number in range(count)}
     known = inspect.signature(owner).parameters
     arguments = {

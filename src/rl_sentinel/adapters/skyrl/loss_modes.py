@@ -122,7 +122,7 @@ def logged(name: str, function: Callable[..., Any]) -> dict[str, Output]:
         return {}
     result = Use("result")[1]
     at = result["clip_ratio"] if "clip_ratio" in _keys(function) else result
-    over: Population = "" if quantity == "chosen" else "live"  # a whole number of tokens is drawn, so it is no mean
+    over: Population = "" if quantity == "chosen" else "live"  # a whole number of tokens is drawn, so it is not a mean
     return {"clip_ratio": Output("", "", quantity, over=over, at=at)}
 
 

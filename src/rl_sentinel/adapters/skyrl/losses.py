@@ -108,7 +108,7 @@ def scaling(forms: Arguments, micro_batch_size: Codec) -> Step:
 
 
 def loss_step(path: str, function: Callable[..., Any], forms: Arguments, advantage: Codec, config: Codec) -> Step:
-    """The call of a registered loss; ``config`` is the algorithm's section."""
+    """The step that calls a registered loss; ``config`` is the algorithm's section."""
     arguments_ = (
         forms.column("logprob"),
         forms.column("old_logprob"),
@@ -133,7 +133,7 @@ def rows_of(whole: Tensor, number: int, parts: int) -> Tensor:
 
 
 def _in_micro_batches(target: Target, function: Callable[..., Any], forms: Arguments) -> Boundary:
-    """The sum of the losses of micro-batches; the mean in releases without the scaling step."""
+    """The boundary of the sum of the losses of micro-batches; of their mean, in releases without scaling."""
     path, scales = path_of(function), target.has(SCALE)
     rows_of_part: dict[str, Codec] = {
         "whole": Earlier(Use("scaled")),
@@ -157,7 +157,7 @@ def _in_micro_batches(target: Target, function: Callable[..., Any], forms: Argum
 
 
 def _policies(target: Target, name: str, function: Callable[..., Any], forms: Arguments) -> Iterator[Boundary]:
-    """The loss with the framework's defaults and, if its formula is known, with other numbers and with its metrics."""
+    """Boundaries of the loss with the framework's defaults and, if its mode has numbers, with these numbers."""
     mode = mode_of(name)
     plain = _policy(target, function, section(name), forms, name)
     legacy = name == PLAIN and target.has(SCALE) and LEGACY in inspect.getsource(target.find(SCALE))
@@ -179,7 +179,7 @@ def _policies(target: Target, name: str, function: Callable[..., Any], forms: Ar
 
 
 def _policy(target: Target, function: Callable[..., Any], config: Config, forms: Arguments, name: str) -> Boundary:
-    """The loss, after the scaling step in releases that have such a step."""
+    """The boundary of the loss, after the scaling step in releases that have such a step."""
     path, scales = path_of(function), target.has(SCALE)
     advantage: Codec = Earlier(Use("scaled")) if scales else forms.column("advantage")
     steps = (scaling(forms, Derived(lambda inputs: inputs.batch.rows)),) if scales else ()

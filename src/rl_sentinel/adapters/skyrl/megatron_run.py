@@ -35,7 +35,7 @@ REPLAY = "skyrl.backends.skyrl_train.utils.replay_utils.clear_router_replay"
 class Model:
     """A fake model on one pipeline stage; it returns the log-prob of each next token, and the entropy.
 
-    It looks up the columns of a row, whose number is the row's first token.
+    It looks up the columns of a row, whose index is the row's first token.
     """
 
     def __init__(self, columns: dict[str, Tensor]) -> None:
@@ -84,13 +84,13 @@ def run_on_megatron(  # noqa: PLR0913 - the target's code, and the arguments of 
     loss_scale: float = 1.0,
     **options: object,
 ) -> tuple[Tensor, list[Any]]:
-    """The loss of a mini-batch that each rank trains in ``parts`` micro-batches, and the result of each rank's step.
+    """Train a mini-batch on all ranks in ``parts`` micro-batches; return the loss, and the result of each rank's step.
 
-    The fake of Megatron's schedule divides each loss by the number of micro-batches (schedules.py, forward_step: a
-    loss function that returns two values), and applies the scaling of the loss that the model's configuration names
-    (backward_step); gradients are averaged over the ranks, and the optimizer divides them by ``loss_scale``. ``code``
-    has functions and classes of the target. With ``packed`` the worker removes padding, and the model's outputs are
-    log-probs over a vocabulary.
+    The fake of Megatron's schedule divides each loss by the number of micro-batches (schedules.py, forward_step: a loss
+    function that returns two values). It then applies the scaling of the loss that the model's configuration names
+    (backward_step). Gradients are averaged over the ranks, and the optimizer divides them by ``loss_scale``. ``code``
+    contains functions and classes of the target. With ``packed``, the worker removes padding, and the model's outputs
+    are log-probs over a vocabulary.
     """
     total: list[Tensor] = []
     model_config = SimpleNamespace(grad_scale_func=None)
@@ -205,7 +205,7 @@ def train_on_megatron(  # noqa: PLR0913 - the target's code, and the arguments o
     ranks: int,
     loss_scale: float,
 ) -> dict[str, Any]:
-    """The loss, the entropy that the last rank logs, and the returned log-probs of a mini-batch."""
+    """Train a mini-batch; return its loss, the entropy that the last rank logs, and the returned log-probs."""
     loss, returned = run_on_megatron(code, cfg, Model(columns), data, parts, ranks, loss_scale=loss_scale)
     metrics = [getattr(one, "metrics", one) for one in returned]
     rows = [

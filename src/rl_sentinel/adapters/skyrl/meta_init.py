@@ -44,7 +44,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 class Network(nn.Module):
     """A fake transformers model with a parameter, a saved buffer, and an unsaved buffer of position frequencies.
 
-    Like the models of transformers, it makes the frequencies in float32, and ``from_pretrained`` leaves them so.
+    Like transformers' models, it creates the frequencies in float32, and ``from_pretrained`` does not change their
+    type.
     """
 
     def __init__(self) -> None:
@@ -82,7 +83,7 @@ class _Loads:
 
 
 def make_model(owner: Any, bf16: bool, meta_init: bool) -> dict[str, float]:  # noqa: ANN401, FBT001 - a class, settings
-    """The number of bytes of an element of each kind of tensor."""
+    """Build a model, and return the number of bytes of an element of each kind of tensor."""
     fakes = {
         "AutoConfig": _Loads,
         "AutoModelForCausalLM": Network,

@@ -46,13 +46,13 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def count_on_megatron(code: dict[str, Any], cfg: Any, columns: dict[str, Tensor], data: Any) -> Tensor:  # noqa: ANN401
-    """The number of micro-batches that the worker logs, without padding micro-batches."""
+    """Train a mini-batch on Megatron; return the number of logged micro-batches without padding micro-batches."""
     _, (returned,) = run_on_megatron(code, cfg, Model(columns), data, parts=1, ranks=1)
     return _of_rows(returned)
 
 
 def count_in_worker(code: dict[str, Any], cfg: Any, columns: dict[str, Tensor], data: Any) -> Tensor:  # noqa: ANN401
-    """The number of micro-batches that the worker logs, without padding micro-batches."""
+    """Train a mini-batch; return the number of logged micro-batches without padding micro-batches."""
     section = cfg.trainer if code["section"] else cfg
     worker = worker_of(code["worker"], code["losses"], section, cfg, WholeModel(columns), ranks=1)
     return _of_rows(worker.forward_backward(data))

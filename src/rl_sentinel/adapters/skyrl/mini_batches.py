@@ -103,7 +103,7 @@ def convert(  # noqa: PLR0913 - classes of the target, and their arguments
     uids: list[str],
     last_steps: list[bool],
 ) -> Any:  # noqa: ANN401 - the trainer, with its training batch in ``data``
-    """The training batch of the generator's output; with step-wise trajectories, each row is a step."""
+    """Convert the generator's output to the training batch; with step-wise trajectories, each row is a step."""
     whole = bare_instance(owner, **vars(trainer), all_timings={}, has_critic=False)
     rewards = [[0.0] * len(response) for response in output["response_ids"]]
     steps: Mapping[str, Any] = {}
@@ -128,7 +128,10 @@ def prepare(trainer: Any, stage: Callable[..., Any]) -> Any:  # noqa: ANN401 - a
 
 
 def train(stage: Callable[..., Any], trainer: Any, uids: list[str]) -> dict[str, list[Any]]:  # noqa: ANN401 - of :func:`convert`
-    """The uid of each row, or -1 if it is in the mini-batch of another prompt; and how often it is trained."""
+    """Train on mini-batches of one prompt.
+
+    Returns the uid of each row, or -1 if the row is in the mini-batch of another prompt; and how often it is trained.
+    """
     data = trainer.data
     data["advantages"] = torch.zeros_like(data["loss_mask"])
     data["place"] = torch.arange(len(data["loss_mask"]))

@@ -75,7 +75,7 @@ def forward(  # noqa: PLR0913 - the parts of a batch, and the settings
     temperature: float,
     packed: bool,  # noqa: FBT001 - a setting
 ) -> dict[str, Tensor]:
-    """Log-probs and entropies ``[B, T]`` of the responses, as the worker reads them."""
+    """Run the model's forward pass, and return the log-probs and entropies ``[B, T]`` of the responses."""
     width, longest = tokens.shape[1], 1 + max(prompts)
     logits, sequences, answers, rows = with_prompt_tokens(logits), [], [], []
     for row, length in enumerate(prompts):

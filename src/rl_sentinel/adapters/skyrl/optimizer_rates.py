@@ -99,7 +99,7 @@ def _schedule(kind: str, optimizer: Any, num_warmup_steps: int, num_training_ste
 
 
 def worker_rates(owner: Any, strategy: Any, cfg: Any, count: int) -> list[float]:  # noqa: ANN401 - of the target
-    """The learning rates of ``count`` optimizer steps of a worker, as fractions of the peak."""
+    """Start a worker, and return the learning rates of its ``count`` optimizer steps, as fractions of the peak."""
     start, module = owner.init_model, sys.modules[strategy.__module__]
     silent = dict.fromkeys(("_normalize_mini_batch_size", "_seq_parallel_monkey_patch"), lambda *_a, **_k: None)
     whole = "self.cfg.trainer" in inspect.getsource(start)

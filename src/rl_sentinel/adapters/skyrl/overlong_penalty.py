@@ -50,7 +50,7 @@ def overlong_rewards(
     uids: list[str],
     numbers: Mapping[str, Any],
 ) -> list[Tensor]:
-    """The reward of each token after DAPO's penalty; ``trainer`` is a fake trainer.
+    """Apply DAPO's penalty, and return the reward of each token; ``trainer`` is a fake trainer.
 
     The method may change its argument in place; the trainer uses only its result.
     """

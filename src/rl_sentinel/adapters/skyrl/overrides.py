@@ -79,7 +79,7 @@ _DOCS = (
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries that show whether each override arrives in the configuration.
 
-    None in releases that do not build the configuration from a dict.
+    There are no boundaries in releases that do not build the configuration from a dict.
     """
     for owner, families in FAMILIES.items():
         path = f"{owner}.from_cli_overrides"
@@ -108,7 +108,7 @@ def _has(target: Target, owner: str, option: str) -> bool:
 
 
 def _places(source: str, settings: Settings) -> dict[str, str]:
-    """Path to read -> overridden option: the option's own path, and paths of options that default to it."""
+    """Path to read -> overridden option: the path of the option itself, and paths of options that default to it."""
     options = {option: option for option in settings}
     defaulting = {
         place: option for option, (place, code) in DEFAULTING.items() if option in settings and code in source
@@ -117,7 +117,7 @@ def _places(source: str, settings: Settings) -> dict[str, str]:
 
 
 def read_overrides(make: Callable[..., Any], options: Settings, places: Mapping[str, str]) -> dict[str, float]:
-    """For each path in ``places``, the value that arrives there; see :func:`arrives`."""
+    """Build the configuration from overrides; return the value that arrives at each path (see :func:`arrives`)."""
     config = make({path: _value(path, value) for path, value in options.items()})
     return {place: arrives(options[path], get_field(config, place)) for place, path in places.items()}
 

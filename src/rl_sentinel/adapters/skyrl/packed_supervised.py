@@ -39,7 +39,7 @@ LOG_PROBS = (
 #: Ids of padding, of every response token, and of the first row's prompt; a prompt is one token.
 _PADDING, _TOKEN, _FIRST_PROMPT = 0, 1, 2
 
-#: The output of the model's fake for every token but the next one.
+#: The output of the fake model for every token except the next token.
 _WRONG = 9.0
 
 #: Ranks that share a sequence, which makes every example begin at an even position.
@@ -76,7 +76,7 @@ class PackedModel:
         self.logprobs = logprobs
 
     def __call__(self, sequences: Tensor, *_inputs: object, packed_seq_params: Any, **_options: object) -> Tensor:  # noqa: ANN401 - Megatron's class
-        """The output at every position, ``[1, N, V]``; an example's number is its first token."""
+        """The output at every position, ``[1, N, V]``; the first token of an example encodes its index."""
         outputs = torch.full((1, sequences.shape[1], _FIRST_PROMPT + len(self.logprobs)), _WRONG)
         for start in packed_seq_params.cu_seqlens_q_padded.tolist()[:-1]:
             part = self.logprobs[int(sequences[0, start]) - _FIRST_PROMPT]
@@ -102,7 +102,10 @@ def train_packed(  # noqa: PLR0913 - classes of the target, and the arguments of
     parts: int,
     ranks: int,
 ) -> Tensor:
-    """Pack the examples into rows, each with about 1 / ``parts`` of the tokens, and train one row at a time."""
+    """Pack the examples into rows, and train one row at a time; return the loss.
+
+    Each row has about 1 / ``parts`` of the tokens of a rank.
+    """
     lengths = [1 + len(mask) for mask in masks]
     collate = collator(
         tokenizer=Padding(),

@@ -53,7 +53,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def several_responses(inputs: Inputs) -> str:
-    """The reason why a prompt has only one response; empty if every prompt has several."""
+    """The reason to skip a batch where a prompt has only one response; empty otherwise."""
     return "" if min(group_sizes(inputs)) > 1 else "a prompt has one response, which the filter always keeps"
 
 
@@ -64,7 +64,7 @@ def kept_rows(check: Callable[..., Any], rewards: list[float], uids: list[str], 
 
 
 def sampled_rows(handle: Callable[..., Any], output: dict[str, Any], uids: list[str], samples: int) -> list[float]:
-    """1 for each row that dynamic sampling collects, else 0; the prompt of a row is the row number.
+    """1 for each row that dynamic sampling collects, else 0; the prompt of a row is the row index.
 
     The batch needs one more prompt than were sampled, so that the collected rows can be read from the state.
     """

@@ -51,7 +51,10 @@ def scaled(
     data: Any,  # noqa: ANN401 - the target's batch
     uids: list[str],
 ) -> torch.Tensor:
-    """The scaled advantages of the second mini-batch; the first has the same rows in reverse, with other prompts."""
+    """Scale the advantages of two mini-batches, and return the scaled advantages of the second mini-batch.
+
+    The first mini-batch has the same rows in reverse order, with other prompts.
+    """
     rows = len(uids)
     both = type(data)({name: torch.cat([column.flip(0), column]) for name, column in data.items()})
     both.metadata = dict(data.metadata or {})

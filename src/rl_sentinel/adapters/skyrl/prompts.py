@@ -44,10 +44,11 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def prepare(method: Callable[..., Any], cfg: Any, groups: list[int], samples: int) -> dict[str, list[float]]:  # noqa: ANN401 - the target's class
-    """The label of each sample in several columns, and how many other samples can change its extras.
+    """Prepare the samples of prompts.
 
-    Environments write to the extras, so samples must not share them. In older releases, the configuration also has
-    the number of samples for training; here it differs from the number for evaluation, so that a mix-up shows.
+    Returns the label of each sample in several columns, and how many other samples can change its extras. Environments
+    write to the extras, so samples must not share them. In older releases, the configuration also has the number of
+    samples for training; here it differs from the number for evaluation, so that a mix-up shows.
     """
     prompts = [
         {
@@ -115,7 +116,10 @@ def _prepared(path: str) -> Boundary:
 
 
 def uses_after_tail(method: Callable[..., Any], groups: list[int], samples: int, workers: int) -> list[float]:
-    """The number of copies of each sample in the result; 1 is correct, because samples divide evenly among workers."""
+    """Remove prompts that cannot be divided evenly among workers, and return the number of copies of each sample.
+
+    1 is correct, because the samples divide evenly.
+    """
     actor_info = SimpleNamespace(rank=SimpleNamespace(dp_size=workers))
     model = SimpleNamespace(actor_infos=[actor_info])
     trainer = SimpleNamespace(
@@ -129,7 +133,7 @@ def uses_after_tail(method: Callable[..., Any], groups: list[int], samples: int,
 
 
 def samples_divide(inputs: Inputs) -> str:
-    """The reason why the samples do not divide evenly among the workers; empty if they do."""
+    """The reason to skip a batch whose samples do not divide evenly among the workers; empty otherwise."""
     rows = inputs.batch.rows
     return f"{rows} samples do not divide evenly among {WORKERS} workers" if rows % WORKERS else ""
 

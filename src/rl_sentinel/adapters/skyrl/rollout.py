@@ -129,7 +129,7 @@ def output_of(processed: Any) -> Any:  # noqa: ANN401 - a dict of lists, or a tu
 
 
 def responses_of(batch: Any, rows: int, width: int) -> dict[str, Any]:  # noqa: ANN401 - the target's class
-    """The response columns, padded to at least ``width``; with ``count``, also the number of trained padding rows."""
+    """The response columns, padded to at least ``width``; ``count`` is ``rows`` plus the trained padding rows."""
     positions, name = batch["response_mask"].shape[1], "rewards" if "rewards" in batch else "custom_rewards"
 
     def cut(tensor: Tensor) -> Tensor:

@@ -67,7 +67,10 @@ async def _admit(manager: Any, filtered: int) -> int:  # noqa: ANN401 - the targ
 
 
 def count_admitted(make: Callable[..., Any], rows: int, finished: int, max_staleness: int, filtered: int) -> Any:  # noqa: ANN401
-    """Samples admitted after ``finished`` updates, without discarded ones: in one session, and after a restart."""
+    """Count the samples that are admitted after ``finished`` updates, in one session and after a restart.
+
+    Discarded samples do not count.
+    """
 
     def new_manager() -> Any:  # noqa: ANN401 - the target's class
         sizes = {"max_concurrent_generation_groups": MANY, "mini_batch_size": rows}
@@ -113,7 +116,7 @@ class PromptLoader:
 
 
 def count_draws(make: Callable[..., Any], rows: int, mini_batch: int, after: int) -> list[float]:
-    """How often each prompt is drawn per epoch, over two epochs with a restart after ``after`` mini-batches."""
+    """Draw prompts over two epochs, with a restart after ``after`` mini-batches; return the draws of each per epoch."""
     draws = dict.fromkeys(map(str, range(rows)), 0)
 
     async def consume(loader: Any, count: int | None = None) -> None:  # noqa: ANN401 - the target's class
@@ -143,7 +146,7 @@ def count_draws(make: Callable[..., Any], rows: int, mini_batch: int, after: int
 
 
 def fill_mini_batches(inputs: Inputs) -> str:
-    """The reason why the prompts do not fill mini-batches of two; empty if they do."""
+    """The reason to skip a batch whose prompts do not fill mini-batches of two; empty otherwise."""
     return f"{inputs.batch.rows} prompts do not fill mini-batches of 2" if inputs.batch.rows % 2 else ""
 
 

@@ -52,7 +52,7 @@ def merge_steps(
     rows: list[dict[str, Any]],
     rewritten: bool,  # noqa: FBT001 - a setting
 ) -> dict[str, list[Any]]:
-    """The columns of each step, read from the merged entries."""
+    """Merge the steps, and read the columns of each step from the merged entries."""
     prompts = _prompts(rows, rewritten=rewritten)
     entries = merge(
         {

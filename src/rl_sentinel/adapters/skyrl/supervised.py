@@ -75,7 +75,7 @@ def _takes_loss(target: Target, step: str) -> bool:
 
 
 class Model:
-    """A fake model that looks up the log-probs of a row by the row number, the first token that is not padding."""
+    """A fake model that looks up the log-probs of a row by the row index, the first token that is not padding."""
 
     def __init__(self, logprobs: list[Tensor]) -> None:
         """Store the log-probs of all responses."""
@@ -124,7 +124,7 @@ def collated(
     size: int,
     first: int = 0,
 ) -> Any:  # noqa: ANN401 - the target's class
-    """The training batch of the responses from number ``first`` on, for micro-batches of ``size`` rows."""
+    """The training batch of the responses from index ``first`` on, for micro-batches of ``size`` rows."""
     examples = [
         {
             "input_ids": [first + number + 1, *[_TOKEN] * len(mask)],

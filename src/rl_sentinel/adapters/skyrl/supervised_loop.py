@@ -58,7 +58,7 @@ class Batch(dict[str, Any]):
 
 
 def run_twice(owner: Any, cfg: Any, rows: int) -> dict[str, Any]:  # noqa: ANN401 - the target's classes
-    """How often each row is trained, and how many numbers are logged at wrong steps; see :func:`compare_runs`."""
+    """Run the loop, and run it with a restart; :func:`compare_runs` describes the result."""
     return compare_runs(lambda done: _run(owner, cfg, rows, done), rows)
 
 

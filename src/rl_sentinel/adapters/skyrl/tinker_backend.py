@@ -109,7 +109,7 @@ def _lacks(target: Target) -> str:
 
 
 class Model:
-    """A fake model that looks up the log-probs of a row; every token of a row is the row number, from 1."""
+    """A fake model that looks up the log-probs of a row; every token of a row is the row index, from 1."""
 
     def __init__(self, logprobs: list[Tensor]) -> None:
         """Store the log-probs of all responses."""

@@ -59,7 +59,7 @@ _HELP = "tinker/api.py, SamplingParams: the sampling parameters of a request"
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the replies to a client under each group of sampling parameters.
 
-    None in releases whose engines are not servers.
+    There are no boundaries in releases whose engines are not servers.
     """
     if not target.has(SAMPLE) or not target.has(f"{CLIENT}.sample") or target.fails(BACKEND):
         return
@@ -102,7 +102,7 @@ def sample_requests(  # noqa: PLR0913 - the target's code, and what its servers 
     room: int,
     options: Settings,
 ) -> dict[str, list[Any]]:
-    """The tokens and log-probs of each sample, and a digest of the sampling parameters that a server receives.
+    """Request samples; return their tokens and log-probs, and a digest of the parameters that a server receives.
 
     A client sends one request for each prompt, with as many samples as the prompt has rows. A reply with a wrong stop
     reason gives wrong tokens.
@@ -146,7 +146,7 @@ def sample_requests(  # noqa: PLR0913 - the target's code, and what its servers 
 
 
 def _request(code: Mapping[str, Any], number: int, samples: int, room: int, options: Settings) -> Any:  # noqa: ANN401
-    """The request for the samples of one prompt, as the server's endpoint makes it from a client's request."""
+    """The request for the samples of one prompt, as the server's endpoint builds it from a client's request."""
     values = {_FIELD.get(name, name): sampling_option(name, value) for name, value in options.items()}
     chunks = [code["chunk"](tokens=tokens) for tokens in ([_FIRST + number], list(_REST))]
     return code["request"](

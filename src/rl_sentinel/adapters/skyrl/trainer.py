@@ -90,12 +90,15 @@ def _advantages(target: Target, name: str, forms: Arguments, *, step_wise: bool)
 
 
 def _normalized(forms: Arguments) -> Boundary:
-    """The function of older releases, which only normalizes the batch."""
+    """The boundary of the function of older releases, which only normalizes the batch."""
     return _normalization(forms, NORMALIZE, {"data": _data(forms)}, {}, optional=frozenset())
 
 
 def _scaled(forms: Arguments) -> Boundary:
-    """The method of newer releases, which also scales by the loss reduction, here a mean over tokens."""
+    """The boundary of the method of newer releases.
+
+    The method also scales by the loss reduction, here a mean over tokens.
+    """
     settings: Settings = {"trainer.algorithm.loss_reduction": "token_mean"}
     arguments_: dict[str, Codec] = {
         "self": trainer({"trainer.algorithm.advantage_batch_normalize": True, **settings}),

@@ -162,7 +162,7 @@ def train_step(
     trajectory: Callable[..., Any] | None,
     logger: Callable[[], Any],
 ) -> dict[str, list[float]]:
-    """For each row of the case, how many of its columns belong to another sample, in the update and in the table."""
+    """Run one step; per row of the case, count its columns from other samples, in the update and in the table."""
     rollouts = Rollouts(rows, trajectory, [LOGPROBS])
     rounds = rollouts.rounds(cfg)
     if cfg.trainer.algorithm.dynamic_sampling.type != "filter":  # a step trains the prompts that it sampled
@@ -237,7 +237,7 @@ def _rows_of(data: Any) -> Iterator[tuple[list[Any], ...]]:  # noqa: ANN401 - th
 
 
 def _trained(rollouts: Rollouts, known: Mapping[int, Any], row: tuple[list[Any], ...]) -> tuple[int, int]:
-    """The number of a trained row, and how many of its columns do not belong to this row."""
+    """The index of a trained row, and how many of its columns come from another row."""
     rollout = rollouts.output([known[row[0][-1]]])
     tokens = rollout["prompt_token_ids"][0] + rollout["response_ids"][0]
     right = (tokens, rollout["loss_masks"][0], rollout["rollout_logprobs"][0])
@@ -245,7 +245,7 @@ def _trained(rollouts: Rollouts, known: Mapping[int, Any], row: tuple[list[Any],
 
 
 def _logged(known: Mapping[int, Any], row: tuple[Any, ...]) -> tuple[int, int]:
-    """The number of a row of the table, and how many of prompt, reward, turns and tokens do not belong to this row."""
+    """The index of the row in the table, and how many of prompt, reward, turns and tokens come from another row."""
     _step, reward, turns, text = row
     prompt, _, response = text.partition(">")
     tokens = [int(word) for word in re.findall(r"\d+", response)]

@@ -24,7 +24,7 @@ from rl_sentinel.core.claims import claims
 OWNER = "skyrl.backends.skyrl_train.workers.megatron.megatron_worker.MegatronWeightExtractor"
 PATH = f"{OWNER}.extract_weights"
 
-#: Bytes of a bucket, less than two weights of most cases; and the weights of a group, which the bridge joins.
+#: Bytes of a bucket, less than two weights of most cases; and the number of weights that the bridge joins.
 _BUCKET, _GROUP = 12, 2
 
 _CLAIMS = claims(
@@ -44,7 +44,7 @@ class Bridge:
     """A fake Megatron-Bridge: it exports a group of experts only if one call has all weights of the group."""
 
     def __init__(self, weights: list[Tensor], *, grouped: bool) -> None:
-        """Store the weights; if ``grouped``, each two weights are a group."""
+        """Store the weights; if ``grouped``, each :data:`_GROUP` consecutive weights form a group."""
         self.weights, self.grouped = weights, grouped
 
     def get_conversion_tasks(self, _module: object) -> list[SimpleNamespace]:
@@ -76,7 +76,10 @@ def extracted(
     rows: list[dict[str, Any]],
     grouped: bool,  # noqa: FBT001 - an argument of the boundary
 ) -> dict[str, Any]:
-    """For each row, a weight: the numbers that are sent (infinite if unsent), and how often the weight is sent."""
+    """Extract one weight per row.
+
+    Returns the values of each weight as they are sent (infinity if it is not sent), and how often it is sent.
+    """
     weights = [torch.as_tensor(row["logprobs"], dtype=torch.float32) for row in rows]
     sent, uses = [torch.full_like(weight, float("inf")) for weight in weights], torch.zeros(len(rows))
     with replaced_globals(method.__globals__, broadcast_object_across_pp_ranks=lambda value: value):

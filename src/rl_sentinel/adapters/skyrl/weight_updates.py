@@ -98,9 +98,9 @@ class RemoteEngines(Client):
 
 
 def updated(method: Callable[..., Any], owner: type, cfg: Any, rows: list[dict[str, Any]]) -> dict[str, Any]:  # noqa: ANN401
-    """The log-probs of each row's response, and the version of the weights of each token.
+    """Update the weights of the engines once per row, while the engines have a request.
 
-    Each row is one update; the engines have a request during the update. The workers are fakes.
+    Returns the log-probs of each row's response, and the version of the weights of each token. The workers are fakes.
     """
     answers = []
     ray = SimpleNamespace(get=lambda results: results, put=lambda value: value)

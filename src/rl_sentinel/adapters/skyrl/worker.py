@@ -98,7 +98,7 @@ def averages(target: Target, worker: str = WORKER) -> bool:
 
 
 def row_numbers(inputs: Any) -> Tensor:  # noqa: ANN401 - the inputs of a codec
-    """Sequences for :class:`Model`: a prompt of one token, the row's number, and a response of zeros."""
+    """Sequences for :class:`Model`: a prompt of one token, which is the row index, and a response of zeros."""
     rows = torch.arange(inputs.batch.rows).unsqueeze(1)
     return torch.nn.functional.pad(rows, (0, inputs.batch.width + inputs.layout.extra))
 

@@ -44,7 +44,7 @@ class Strategy:
 
 
 class Model:
-    """A fake model that looks up the columns of a row by the row number, which is the first token."""
+    """A fake model that looks up the columns of a row by the row index, which is the first token."""
 
     def __init__(self, columns: dict[str, Tensor]) -> None:
         """Store the columns of all rows, in the trainer's layout."""

@@ -171,7 +171,10 @@ def _advantages(  # noqa: PLR0913 - the parts in which the settings differ
 
 
 def _from_rewards(target: Target, name: str, settings: Settings, claimed: Claims) -> Boundary:
-    """The pipeline from raw rewards. slime groups rewards by position, ``n_samples_per_prompt`` in each group."""
+    """The boundary of the pipeline from raw rewards.
+
+    slime groups rewards by position, ``n_samples_per_prompt`` in each group.
+    """
     arguments = Object(
         "argparse.Namespace",
         {
@@ -205,7 +208,10 @@ def _group_has_deviation(inputs: Inputs) -> str:
 
 
 def _gae(name: str, *alternatives: str) -> Boundary:
-    """One implementation of GAE. Its caller pads all samples with 0 to the length of the longest sample."""
+    """The boundary of one implementation of GAE.
+
+    The caller pads all samples with 0 to the length of the longest sample.
+    """
     padded = ZeroPadded()
     return Boundary(
         path=f"{PPO}.{name}",

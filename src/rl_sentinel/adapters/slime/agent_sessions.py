@@ -51,7 +51,7 @@ _PRODUCER = (
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the session.
 
-    None in revisions without an adapter that stores the trajectories or the turns of its sessions.
+    There are no boundaries in revisions without an adapter that stores the trajectories or the turns of its sessions.
     """
     if target.has(FAN_OUT) and target.has(CHAIN) and target.has(f"{TRAJECTORY}.{MERGE_ALL}"):
         for adapter in EARLY_ADAPTERS:

@@ -88,7 +88,7 @@ def _group_sums(inputs: Inputs) -> torch.Tensor:
     return (same * whole.mask.sum(1)).sum(1).float()
 
 
-#: The same where a rollout has several samples, as an agent's session has: here they are the rows of a group.
+#: The same if a rollout has several samples, as in an agent's session: the rows of a group are one rollout here.
 GROUP_SUMS = Computed(
     frozenset({"mask", "group"}), _group_sums, "the trained tokens cannot be recovered from their number"
 )

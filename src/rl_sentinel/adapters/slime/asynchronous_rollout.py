@@ -76,7 +76,7 @@ def uses_in_asynchronous_rollouts(
     prompts: list[list[dict[str, Any]]],
     room: int,
 ) -> list[float]:
-    """How often each sample is trained, in as many rollouts as there are prompts."""
+    """Run as many rollouts as there are prompts, and return how often each sample is trained."""
     groups, server = samples_of(sample, prompts)
     server.room = room
     args = arguments(room, len(groups[0]), rollout_batch_size=1, partial_rollout=False)

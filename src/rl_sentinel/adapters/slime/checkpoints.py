@@ -53,9 +53,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def steps_loaded(load: Callable[..., Any], actor: type, runs: int) -> dict[str, list[float]]:
-    """The checkpoint step of each run, the step that is read after other models are loaded, and the changed arguments.
+    """Load other models in each run, and check which checkpoint step the run reads afterwards.
 
-    Run n must read step n. Run 0 must read the newest step, which is written as -1 here.
+    Returns the checkpoint step of each run, the step that is read afterwards, and the changed arguments. Run n must
+    read step n. Run 0 must read the newest step, which is written as -1 here.
     """
     columns: dict[str, list[float]] = {"own": [], "read": [], "same": [], "changed": []}
     for run in range(runs):
@@ -77,8 +78,9 @@ def steps_loaded(load: Callable[..., Any], actor: type, runs: int) -> dict[str, 
 
 
 def first_rollouts(validate: Callable[..., Any], runs: int, options: Settings) -> dict[str, list[float]]:
-    """The first rollout of each run after a restart, the correct first rollout, and the number of changed options.
+    """Restart each run, and check its first rollout.
 
+    Returns the first rollout of each run after a restart, the correct first rollout, and the number of changed options.
     Run n has saved rollout n. Run 0 has no checkpoint, and starts with rollout 0. With a changed option, the run does
     not load the state of its optimizer or of its random numbers.
     """

@@ -91,7 +91,7 @@ def train_step_in_context(
     global_batch_size: int,
     size: int,
 ) -> dict[str, Any]:
-    """The loss of all micro-batches and ranks, reduced as in Megatron, and the report of each call.
+    """Run all micro-batches on all ranks; return the loss, reduced as in Megatron, and the report of each call.
 
     Megatron divides by the number of micro-batches (schedules.py, forward_step: a loss function that returns three
     values), and averages gradients over the ranks. With a loss per token, Megatron does neither. It divides the sum by

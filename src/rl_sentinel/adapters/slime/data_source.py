@@ -72,8 +72,9 @@ def prompts_of_rollouts(
     rows: int,
     shuffle: bool,  # noqa: FBT001 - as slime's arguments have it
 ) -> dict[str, list[float]]:
-    """How often each prompt is drawn per epoch, and the prompts and sample numbers with and without each restart.
+    """Draw the prompts of a run, without restarts and with each restart.
 
+    Returns how often each prompt is drawn per epoch, and the prompts and sample numbers without and with each restart.
     A rollout draws one prompt fewer than the number in an epoch, so that epochs end within rollouts.
     """
     size = max(1, rows - 1)

@@ -41,7 +41,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def rows_of_samples(dataset: Callable[..., Any], prompts: list[int], options: Settings) -> dict[str, list[float]]:
-    """How often each row of a file becomes a sample, and how many of its columns come from another row.
+    """Read a file; return how often each row becomes a sample, and how many of its columns come from another row.
 
     For a row that must not become a sample, 1 is added to the count, so that 1 is correct for every row. ``prompts``
     has the number of tokens of each prompt. The label and the metadata of a row contain the index of the row.

@@ -60,7 +60,7 @@ _PENALTY = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of the teacher's log-probs, of the tokens that it scores, and of advantages with its penalty."""
+    """Boundaries of the teacher's log-probs, the tokens that the teacher scores, and advantages with the penalty."""
     module = next((name for name in MODULES if target.has(f"{name}.post_process_rewards")), "")
     if module and target.has(f"{module}.reward_func"):
         score, process = f"{module}.reward_func", f"{module}.post_process_rewards"
@@ -73,7 +73,7 @@ class Teacher:
     """A fake aiohttp. Its server returns the teacher's log-probs of one sequence, in SGLang's format.
 
     ``logits`` are for the response tokens. Prompt tokens get an arbitrary log-prob, except the first token, which gets
-    none. The server tokenizes a text as :func:`merged` does.
+    no log-prob. The server tokenizes a text as :func:`merged` does.
     """
 
     def __init__(self, logits: Tensor) -> None:
@@ -133,7 +133,7 @@ def teacher_logprobs(
     rows: list[Any],
     logits: list[Tensor],
 ) -> list[Tensor]:
-    """The teacher's log-probs that each sample gets from the teacher's server."""
+    """Query the teacher's server for each sample, and return the teacher's log-probs that the sample gets."""
     for row, teacher in zip(rows, logits, strict=True):
         row.reward = ask(score, args, row, Teacher(teacher))
     process(args, rows)
@@ -141,7 +141,7 @@ def teacher_logprobs(
 
 
 def scored_tokens(score: Callable[..., Any], args: Any, rows: list[Any]) -> list[Tensor]:  # noqa: ANN401 - a namespace
-    """The tokens of each response for which the teacher computes log-probs."""
+    """Query the teacher's server for each sample, and return the tokens of its response that the server scores."""
     tokens = []
     for row in rows:
         teacher = Teacher(torch.zeros(row.response_length, 1))

@@ -102,7 +102,7 @@ def run_evaluation(  # noqa: PLR0913 - functions of the target, and the argument
     options: Settings,
     log: Callable[..., Any] | None = None,
 ) -> dict[str, Any]:
-    """The reward of each row in an evaluation set, the parameters of its requests, and the logged metrics."""
+    """Run an evaluation; return the reward of each row, the parameters of its requests, and the logged metrics."""
     (samples,), server = samples_of(sample, [rows])
     server.room = room
     values = {name: sampling_option(name, value) for name, value in options.items()}
@@ -187,7 +187,10 @@ def _evaluated(target: Target, evaluate: str, setting: str, knobs: Claims, reach
 
 
 def _by_key(target: Target, evaluate: str) -> Boundary:
-    """The rewards of an evaluation with another reward key than in training; the key has no other effect."""
+    """The boundary of rewards in an evaluation with another reward key than training.
+
+    The key has no other effect.
+    """
     boundary = _evaluated(target, evaluate, "reward by key", Claims(), "--eval-reward-key, --reward-key")
     settings: Settings = {"eval_reward_key": "score", "reward_key": "acc"}
     outputs = {"reward": boundary.outputs["reward"]}

@@ -21,10 +21,10 @@ def train_step(
     micro_batches: list[dict[str, Any]],
     global_batch_size: int,
 ) -> dict[str, Any]:
-    """The loss of all micro-batches, reduced as in Megatron, and the report of each micro-batch.
+    """Run all micro-batches; return the loss, reduced as in Megatron, and the report of each micro-batch.
 
-    The item ``output`` of a micro-batch is the model's output: its logits, or a dict with the log-probs and the
-    entropy of each sample. The dict replaces the result of ``get_log_probs_and_entropy``.
+    The item ``output`` of a micro-batch is the model's output: its logits, or a dict with the log-probs and the entropy
+    of each sample. The dict replaces the result of ``get_log_probs_and_entropy``.
     """
     module = loss_function.__globals__
     original = module["get_log_probs_and_entropy"]
@@ -121,10 +121,10 @@ def supervised_samples(
     samples: list[Any],
     tools: Mapping[int, list[dict[str, Any]]],
 ) -> dict[str, list[Tensor]]:
-    """The token ids and loss masks of the samples that the supervised rollout creates from conversations.
+    """Run the supervised rollout on conversations; return the token ids and loss masks of its samples.
 
     The prompt of a sample is a pair of its token ids and its mask, so that no tokenizer is needed. ``tools`` has the
-    tools of each sample, by number. A conversation that is tokenized with other tools consists of :data:`WRONG` tokens.
+    tools of each sample, by index. A conversation that is tokenized with other tools consists of :data:`WRONG` tokens.
     """
     for number, described in tools.items():
         samples[number].metadata = {"tools": described}

@@ -80,7 +80,7 @@ def log_probs_of_packs(  # noqa: PLR0913 - functions of the target, and their ar
     logits: list[Tensor],
     packs: int,
 ) -> dict[str, list[Any]]:
-    """The log-probs of each response from the actor and, if the actor has a reference model, from that model.
+    """Compute the log-probs of each response with the actor and, if the actor has a reference model, with that model.
 
     The requested model is a fake that returns the logits of a pack's sequences. The other model is a fake that returns
     zeros.
@@ -128,7 +128,7 @@ class _Model:
 
 
 def packs_of(pack: Callable[..., Any], data: dict[str, Any], packs: int) -> list[dict[str, Any]]:
-    """The packs. The raw reward of each sample is its row number, since training does not read raw rewards."""
+    """Pack the data. The raw reward of each sample is its row index, since training does not read raw rewards."""
     plain = {key: [x.tolist() if isinstance(x, Tensor) else x for x in values] for key, values in data.items()}
     known = inspect.signature(pack).parameters
     columns = {key: values for key, values in plain.items() if key in known}
@@ -143,7 +143,7 @@ def pack_fakes(target: Target) -> dict[str, Callable[..., Any]]:
 
 
 def rows_of(part: Mapping[str, Any]) -> Any:  # noqa: ANN401 - of a pack or of one sample
-    """The row numbers, which are stored as raw rewards under the key of this revision."""
+    """The row indices, which are stored as raw rewards under the key of this revision."""
     return part["raw_rewards"] if "raw_rewards" in part else part["raw_reward"]
 
 

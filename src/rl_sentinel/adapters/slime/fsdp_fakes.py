@@ -15,7 +15,7 @@ from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.slime.rank_fakes import places_of, recording_trackers
 from rl_sentinel.core.case import Settings
 
-#: Columns of log-probs: of the model that is trained, before its update, and of the reference.
+#: Columns of log-probs: of the trained model, of this model before its update, and of the reference.
 LOGPROBS = ("logprob", "old_logprob", "ref_logprob")
 
 #: The output of the models at positions that predict no response token.
@@ -109,8 +109,8 @@ def train_on_ranks(  # noqa: PLR0913 - functions of the target, and their argume
 ) -> dict[str, Any]:
     """Run slime's training step on all ranks, and return the logged metrics.
 
-    ``loss`` is added to them. It has the value of the logged loss, and as its gradient the mean over ranks of the
-    gradient that the update computed for the log-probs.
+    ``loss`` is added to the metrics. Its value is the logged loss. Its gradient is the gradient that the update
+    computed for the log-probs, averaged over the ranks.
     """
     rows = len(columns["logprob"])
     temperature = float(numbers.get("temperature") or 1.0)
@@ -211,8 +211,8 @@ class _Group:
 def _number_tokens(ranks: list[dict[str, Any]], columns: dict[str, list[Tensor]]) -> tuple[Tensor, dict[str, Tensor]]:
     """Number the tokens of all samples from 1; return the trained model's log-probs and entropies, and all tables.
 
-    A table ``[1 + N, 2]`` has the log-prob and the entropy of the next token, by number. The trained model's table is a
-    leaf tensor.
+    A table ``[1 + N, 2]`` has the log-prob and the entropy of the next token, by token id. The trained model's table
+    is a leaf tensor.
     """
     places, start = {}, 1
     for data in ranks:
@@ -236,7 +236,7 @@ def _read(logits: Tensor, temperature: float | None) -> tuple[Tensor, Tensor]:
     return places[..., 0] / (temperature or 1.0), places[..., 1] / (temperature or 1.0)
 
 
-#: Functions of the actor's module that make log-probs of logits, and whether they return entropies, too.
+#: Functions of the actor's module that compute log-probs from logits, and whether they return entropies, too.
 _KERNELS = {
     "gather_log_probs": False,
     "gather_log_probs_packed": False,

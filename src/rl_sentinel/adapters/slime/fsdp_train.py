@@ -211,7 +211,7 @@ def _training(target: Target, name: str, source: str) -> Boundary:
 
 
 def _rollout(target: Target, source: str) -> Boundary:
-    """The metrics of the rollout that the ranks train on."""
+    """The boundary of the metrics of the rollout that the ranks train on."""
     family = FAMILIES["grpo, KL"]
     path, steps = _run(target, family, source)
     logged = {n: output for n, output in ROLLOUT.items() if n != "rollout/raw_reward" or '"raw_reward' in source}

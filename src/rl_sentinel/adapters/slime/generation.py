@@ -57,7 +57,7 @@ _PRODUCER = (
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the training data of generated samples.
 
-    Also with ``--mask-offpolicy-in-partial-rollout``, if the revision has it.
+    Revisions with the option ``--mask-offpolicy-in-partial-rollout`` are also bound with this option.
     """
     module = next((name for name in MODULES if target.has(f"{name}.generate_and_rm_group")), "")
     if not module or target.fails(module):

@@ -12,7 +12,7 @@ from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 
 PATH = f"{PPO}.compute_approx_kl"
 
-#: slime's name of a KL estimator -> the field's.
+#: slime's name of a KL estimator -> its usual name.
 KINDS: Mapping[str, str] = {"k1": "k1", "kl": "k1", "k2": "k2", "k3": "k3", "low_var_kl": "k3"}
 
 

@@ -65,7 +65,7 @@ def rates(  # noqa: PLR0913 - options of the command line
     floor: float,
     share: bool,  # noqa: FBT001 - a setting
 ) -> list[float]:
-    """The learning rates of ``count`` updates, as fractions of the peak.
+    """Build slime's schedule; return the learning rates of ``count`` updates, as fractions of the peak.
 
     slime gets the length of the warm-up as a fraction of all updates if ``share`` is True, else as a number of updates.
     """
@@ -83,8 +83,9 @@ def rates_of_restart(  # noqa: PLR0913 - options of the command line
     updates: int,
     floor: float,
 ) -> dict[str, list[float]]:
-    """The learning rate of each update in an uninterrupted run and after a restart, and the restored update count.
+    """Run the schedule without and with a restart.
 
+    Returns the learning rate of each update in an uninterrupted run and after a restart, and the restored update count.
     Every rate of the cosine schedule and of a warm-up differs from the previous rate.
     """
     args = _arguments("constant" if warm_up else "cosine", warm_up, updates, floor, share=False)

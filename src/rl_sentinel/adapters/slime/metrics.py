@@ -187,7 +187,7 @@ def _lengths(target: Target, log: str) -> Boundary:
 
 
 def _correct(target: Target, log: str) -> Boundary:
-    """The metrics of a rollout that slime sends to the ranks, with the lengths of correct samples."""
+    """The boundary of the metrics of a rollout that slime sends to the ranks, with the lengths of correct samples."""
     path, steps = received(target)
     step = Step(
         call=log_received,

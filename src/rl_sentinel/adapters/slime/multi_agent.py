@@ -45,7 +45,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def respond(
     generate: Callable[..., Any], sample: Callable[..., Any], prompts: list[list[dict[str, Any]]], room: int
 ) -> dict[str, list[Any]]:
-    """The reward, tokens, mask and log-probs of each agent's sample; infinite log-probs if the sample has none."""
+    """Let each agent respond; return reward, tokens, mask and log-probs of its sample.
+
+    The log-probs are infinite if the sample has none.
+    """
     groups, server = samples_of(sample, prompts)
     server.room = room
     columns: dict[str, list[Any]] = {"rewards": [], "tokens": [], "masks": [], "logprobs": []}

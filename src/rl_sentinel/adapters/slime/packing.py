@@ -77,7 +77,7 @@ def pack_micro_batches(
     cuts: list[list[int]],
     options: Settings,
 ) -> dict[str, list[Tensor]]:
-    """The tokens and loss masks of each response, from the packed micro-batches of all ranks.
+    """Pack the micro-batches of all ranks, and return the tokens and loss masks of each response.
 
     A second call, with position numbers instead of tokens, shows where the packing puts each position.
     """

@@ -31,7 +31,10 @@ def receive_rollout(
     data: dict[str, Any],
     dp_size: int,
 ) -> list[dict[str, Any]]:
-    """The data of a rollout as each rank receives it. Like Ray's object store, the fake store returns copies."""
+    """Let each rank receive a rollout, and return the data of each rank.
+
+    Like Ray's object store, the fake store returns copies.
+    """
     if "data_buffer" in inspect.signature(receive).parameters:
         return _fetched(manager, receive, data, dp_size)
     with _stored(manager, receive, data, dp_size) as stored:
@@ -46,7 +49,7 @@ def _fetched(
 ) -> list[dict[str, Any]]:
     """The result of :func:`receive_rollout` in the first revisions, whose ranks fetch a rollout and store their part.
 
-    These revisions store the part in their module. The column ``round_number``, which they copy, has the number of each
+    These revisions store the part in their module. The column ``round_number``, which they copy, has the index of each
     row.
     """
     numbered = {**data, "round_number": list(range(len(data["tokens"])))}
@@ -77,7 +80,7 @@ def load_rollout(  # noqa: PLR0913 - functions of the target, and their argument
     dp_size: int,
     context: int,
 ) -> list[dict[str, Any]]:
-    """The data of a rollout as each rank of the trainer loads it; ``context`` ranks share each sequence.
+    """Let each rank of the trainer load a rollout, and return its data; ``context`` ranks share each sequence.
 
     Values per token are merged from these ranks. If a rank has a wrong number of values, its values are infinite.
     """
@@ -119,7 +122,7 @@ def _stored(
     data: dict[str, Any],
     dp_size: int,
 ) -> Iterator[Any]:
-    """The data of a rollout in the object store; the fake Ray returns copies."""
+    """Store the data of a rollout in a fake of Ray's object store, which returns copies."""
     split = getattr(type(manager), "_split_train_data_by_dp", None)
     modules = [function.__globals__ for function in (split, receive) if function is not None]
     store = SimpleNamespace(put=lambda value, **_options: value, get=deepcopy)
@@ -144,7 +147,7 @@ def received_rows(ranks: list[dict[str, Any]]) -> dict[str, list[Any]]:
 
 
 def columns_of_others(received: dict[str, list[Any]], samples: list[Any]) -> list[float]:
-    """The number of columns of each row that hold values of another sample: index, state, trained tokens or images."""
+    """The number of columns of each row with values of another sample: index, state, trained tokens or images."""
     columns: dict[str, list[Any]] = {
         "sample_indices": [sample.index for sample in samples],
         "truncated": [str(getattr(sample, "status", "")).endswith("TRUNCATED") for sample in samples],
@@ -170,7 +173,7 @@ def log_received(
     ranks: list[dict[str, Any]],
     log_probs: list[Tensor],
 ) -> dict[str, Any]:
-    """The metrics that the ranks log, and the mean length of the responses that they count as correct.
+    """Let the ranks log; return their metrics, and the mean length of the responses that they count as correct.
 
     ``log_probs`` has the model's log-probs of each sample, in the order of the rollout.
     """
@@ -193,7 +196,7 @@ def log_step(
     ranks: list[dict[str, Any]],
     advantages: Callable[..., Any] | None = None,
 ) -> dict[str, Any]:
-    """The metrics that rank 0 logs, after each data-parallel rank has computed its advantages.
+    """Let each data-parallel rank compute its advantages and log; return the metrics that rank 0 logs.
 
     The ranks run one after the other. Rank 0 runs last and gathers the metrics of all ranks.
     """

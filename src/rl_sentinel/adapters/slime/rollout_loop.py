@@ -84,7 +84,7 @@ def uses_in_rollouts(  # noqa: PLR0913 - functions of the target, and the argume
     options: Settings,
     hook: bool,  # noqa: FBT001 - whether the release has it
 ) -> dict[str, list[float]]:
-    """How often each sample is trained and passed to the hook, adjusted so that 1 is correct for every sample.
+    """Run rollouts; count how often each sample is trained and passed to the hook, so that 1 is always correct.
 
     Each rollout trains one prompt. A sample of a prompt that the filter drops must not be trained, and counts 1 if it
     is not trained. For prompts that are not drawn, the number of hook calls counts as 1.

@@ -63,7 +63,7 @@ def replay_experts(  # noqa: PLR0913 - functions and classes of the target
     cuts: list[list[int]],
     options: Settings,
 ) -> list[Tensor]:
-    """The response tokens, decoded from the experts that are replayed at the position that predicts each token.
+    """Replay the experts, and decode each response token from the experts at the position that predicts it.
 
     The expert numbers at a position encode the next token, the layer and the rank of the expert. A token is -1 if its
     experts come from another layer or position.

@@ -107,7 +107,7 @@ def _sample(kind: Callable[..., Any], **values: Any) -> Any:  # noqa: ANN401 - o
 
 
 def names_in_conversion(target: Target, *names: str) -> set[str]:
-    """Those of ``names`` that occur in the module that converts samples."""
+    """The ``names`` that occur in the source of the module that converts samples."""
     source = module_source(target, manager(target).rpartition(".")[0])
     return {name for name in names if name in source}
 

@@ -24,7 +24,7 @@ def reported_by_step(
     global_batch_size: int,
     cp_size: int,
 ) -> dict[str, float]:
-    """The metrics that the step returns, after Megatron's schedule has returned ``losses_reduced``.
+    """Run slime's training step after Megatron's schedule has returned ``losses_reduced``; return the metrics.
 
     ``cp_size`` ranks share each sequence, and the reports are sums over these ranks. The model has no part on this
     rank; the optimizer and the learning rate schedule are fakes.
@@ -52,7 +52,7 @@ def reported_by_step(
 
 
 def reduction(args: Codec) -> Step:
-    """The call of :func:`reported_by_step` with the reports of the earlier step ``trained``."""
+    """The step that calls :func:`reported_by_step` with the reports of the earlier step ``trained``."""
     return Step(
         call=reported_by_step,
         name="reported",

@@ -54,7 +54,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     output = Table({"log_probs": samples("logprob"), "entropy": samples("entropy")})
     policy: dict[str, Codec] = {"log_probs": samples("old_logprob"), "advantages": samples("advantage")}
     for name, family in POLICY.items():
-        # Metrics are means over rollouts, and the definitions know those over samples.
+        # Metrics are means over rollouts, but the definitions are means over samples.
         general = {} if family.rejects else REPORTS
         reports = {} if family.rollouts is GROUP_SUMS else {**general, **family.reports}
         with_reports = replace(family, reports=reports)

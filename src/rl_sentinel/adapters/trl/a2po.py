@@ -142,7 +142,7 @@ def regress_sampled(  # noqa: PLR0913 - the columns of a batch
 
 def few_rows(inputs: Inputs) -> str:
     """The reason to skip a batch with more rows than distinct words, since each prompt needs one; empty otherwise."""
-    return "there are more rows than words" if inputs.batch.rows > WORDS else ""
+    return "there are more rows than distinct words to identify them" if inputs.batch.rows > WORDS else ""
 
 
 def trains_all(batch: Batch) -> Batch:

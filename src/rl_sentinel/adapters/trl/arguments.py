@@ -158,7 +158,11 @@ def trains_whole_completions(inputs: Inputs) -> str:
 
 def trains_every_completion(inputs: Inputs) -> str:
     """The reason to skip a batch where a completion has no trained token (no completion is masked); empty otherwise."""
-    return "" if bool(inputs.batch.live.all()) else "a completion has no trained token, but none can be masked"
+    return (
+        ""
+        if bool(inputs.batch.live.all())
+        else "a completion has no trained token, but this trainer cannot mask completions"
+    )
 
 
 @dataclass(frozen=True, slots=True)

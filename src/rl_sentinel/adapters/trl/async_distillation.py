@@ -144,7 +144,7 @@ def as_queued(mask: list[int], first: int, known: Tensor) -> Mapping[str, Any]:
 
 
 def _loss(path: str, *, alone: bool) -> Boundary:
-    """The loss over the micro-batches of a step; with ``alone``, the loss of one micro-batch, split over ranks."""
+    """The boundary of the loss over a step's micro-batches; with ``alone``, of one micro-batch, split over ranks."""
     ranks = Derived(lambda inputs: inputs.layout.ranks, frozenset({"ranks"}))
     trainers = Object(
         make_trainers,

@@ -90,7 +90,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _loss(target: Target, path: str, *, alone: bool) -> Boundary:
-    """The loss over the micro-batches of a step; with ``alone``, the loss of one micro-batch, split over ranks."""
+    """The boundary of the loss over a step's micro-batches; with ``alone``, of one micro-batch, split over ranks."""
     trainers = Object(
         make_async_trainers,
         {

@@ -116,7 +116,7 @@ def log_samples(
     planner: Any,  # noqa: ANN401 - a class of the target
     samples: list[dict[str, Any]],
 ) -> dict[str, Any]:
-    """The metrics that the trainer logs after one micro-batch with one of these samples on each rank."""
+    """Collate one micro-batch with one sample per rank, and return the metrics that the trainer then logs."""
     width = max(len(sample["completion_mask"]) for sample in samples)
     queued = [
         as_queued({"advantage": 0.0, **sample}, FIRST + row * width, sample["prompt"])
@@ -132,7 +132,7 @@ def log_samples(
 
 
 def _no_candidates(tokens: int) -> dict[str, Any]:
-    """Teacher columns that give no candidate for any token."""
+    """Teacher columns without a candidate for any token."""
     return {
         "teacher_topk_ids": np.full((tokens, 1), -1),
         "teacher_topk_logprobs": np.full((tokens, 1), -np.inf, dtype=np.float32),

@@ -141,5 +141,5 @@ def _router(path: str) -> Boundary:
 
 
 def rows_of_ranks(inputs: Inputs) -> str:
-    """The reason to skip a batch whose samples do not divide into :data:`RANKS` ranks; empty otherwise."""
-    return f"the samples do not divide into {RANKS} ranks" if inputs.batch.rows % RANKS else ""
+    """The reason to skip a batch whose samples do not divide evenly among :data:`RANKS` ranks; empty otherwise."""
+    return f"the samples do not divide evenly among {RANKS} ranks" if inputs.batch.rows % RANKS else ""

@@ -43,7 +43,7 @@ def learn_at_a_fixed_point(
     logprobs: Tensor,
     ref_logprobs: Tensor,
 ) -> Tensor:
-    """The loss of one micro-batch, with the running mean of the rewards fixed at 0."""
+    """Train on one micro-batch with the running mean of the rewards fixed at 0, and return the loss."""
     learner.running = SimpleNamespace(mean=0.0, update=_nothing)
     return train_on_logprobs(entry, learner, features, logprobs, ref_logprobs)
 

@@ -60,7 +60,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def sampled_slices(
     entry: Callable[..., Any], trainer: type, lengths: Tensor, *, limited: bool
 ) -> dict[str, list[float]]:
-    """Sample completions with a fake vLLM engine, and compare the rows that the trainer buffers with the engine's.
+    """Sample completions with a fake vLLM engine, and compare the trainer's buffer with the rows of the engine.
 
     Args:
         entry: the trainer's method that samples.
@@ -113,8 +113,8 @@ def left_padded(rows: list[Tensor]) -> Tensor:
 
 
 def few_rows(inputs: Inputs) -> str:
-    """The reason to skip a batch with more prompts than known words (each prompt needs a distinct word); else empty."""
-    return "there are more prompts than words" if inputs.batch.rows > WORDS else ""
+    """The reason to skip a batch with more prompts than distinct words (each prompt needs one word); else empty."""
+    return "there are more prompts than distinct words to identify them" if inputs.batch.rows > WORDS else ""
 
 
 def _rows(path: str, *, limited: bool) -> Boundary:

@@ -143,7 +143,7 @@ def few_rows(inputs: Inputs) -> str:
 
     Each prompt needs a distinct word.
     """
-    return "there are more prompts than words" if inputs.batch.rows > ROWS else ""
+    return "there are more prompts than distinct words to identify them" if inputs.batch.rows > ROWS else ""
 
 
 def make_student(trainer: Callable[..., Any], beta: float, **settings: Any) -> Any:  # noqa: ANN401 - a trainer

@@ -248,6 +248,6 @@ def make_distiller(kind: Any, beta: float, teacher: Tensor) -> Any:  # noqa: ANN
 
 
 def distil(entry: Callable[..., Any], distiller: Any, model: LogitsModel, inputs: Mapping[str, Tensor]) -> Tensor:  # noqa: ANN401 - a trainer
-    """The loss of a batch; ``entry`` is the audited method that computes the loss."""
+    """Compute the loss of a batch; ``entry`` is the audited method that computes the loss."""
     loss: Tensor = entry(distiller, model, inputs)
     return loss

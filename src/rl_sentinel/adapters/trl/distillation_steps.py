@@ -104,7 +104,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def fused(target: Target) -> Iterator[Boundary | Unbound]:
-    """The step of :func:`boundaries` with Liger's loss, in releases that support Liger."""
+    """Boundaries of the step of :func:`boundaries` with Liger's loss, in releases that support Liger."""
     path = _counting(target)
     if path and "LigerFusedLinear" in inspect.getsource(target.find(path.rpartition(".")[0])):
         settings = {"mixture": 0.25, "use_liger_kernel": True}

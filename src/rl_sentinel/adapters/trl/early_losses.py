@@ -55,7 +55,7 @@ WITH_PADDING = 1.5
 
 
 class LogProbs(Tensor):
-    """A tensor of log-probs that takes the place of logits."""
+    """A tensor of log-probs that replaces logits: its ``log_softmax`` returns it unchanged."""
 
     def log_softmax(self, dim: int) -> Tensor:  # type: ignore[override]  # noqa: ARG002 - as torch's
         """The log-probs, unchanged."""

@@ -128,7 +128,7 @@ def count_tokens(
     completion_mask: Tensor,
     tool_mask: Tensor,
 ) -> Any:  # noqa: ANN401 - a number, or a tensor of one
-    """The number of trained tokens that the trainer counts after it samples these completions."""
+    """Let the trainer sample these completions; return the number of trained tokens that it counts."""
     lengths = completion_mask.sum(1).clamp(min=1).tolist()
     sampled = {
         "prompt": [[FIRST_WORD] for _ in lengths],

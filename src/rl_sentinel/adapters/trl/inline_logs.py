@@ -50,7 +50,11 @@ def logged_prompts(
     prompts: list[dict[str, str]],
     rows: list[dict[str, Any]],
 ) -> list[float]:
-    """Per completion: 0 if it is logged beside its prompt, 1 if beside another prompt, infinity if it is not logged."""
+    """Sample completions on all ranks, and check the prompt that is logged beside each of them.
+
+    Returns, per completion, 0 for the correct prompt, 1 for another prompt, and infinity if the completion is not
+    logged.
+    """
     labels = {text: f"w{number}" for number, text in enumerate(dict.fromkeys(row["prompt"] for row in prompts))}
     texts = [labels[row["prompt"]] for row in prompts]
     sampled = [[*id_tokens(row), *[FILL] * len(own["tokens"])] for row, own in enumerate(rows)]

@@ -81,11 +81,15 @@ def compare_prompts(
 
 
 def few_prompts(inputs: Inputs) -> str:
-    """The reason to skip a batch with more prompts than known words; empty otherwise.
+    """The reason to skip a batch with more prompts than distinct words; empty otherwise.
 
     Each prompt must end with a different word.
     """
-    return "there are more prompts than words" if len(set(inputs.batch.group.tolist())) > WORDS else ""
+    return (
+        "there are more prompts than distinct words to identify them"
+        if len(set(inputs.batch.group.tolist())) > WORDS
+        else ""
+    )
 
 
 def _prompts(target: Target, path: str, kind: str, engine: str, settings: Settings) -> Boundary:

@@ -61,7 +61,7 @@ class LabeledFeatures(PairFeatures):
     """
 
     def put(self, inputs: Inputs) -> list[dict[str, Any]]:
-        """One dict of token ids and labels per response; the KL completion is that of the previous row."""
+        """One dict of token ids and labels per response; the KL completion is the completion of the previous row."""
         rows = self.rows(inputs)
         others = rows[-1:] + rows[:-1]
         return [self.row(n, own, other) for n, (own, other) in enumerate(zip(rows, others, strict=True))]
@@ -95,7 +95,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def labeled_step(release: Release, name: str, family: Family, call: Callable[..., Tensor], producer: str) -> Boundary:
-    """A training step on labeled responses. ``call`` runs the step; ``producer`` cites the source of the responses."""
+    """The boundary of a training step on labeled responses.
+
+    ``call`` runs the step; ``producer`` cites the source of the responses.
+    """
     entry = f"{release.path}.compute_loss"
     before = Step(call=itself, name="trainer", arguments={"0": ready_trainer(release, family)})
     step = Step(
@@ -125,7 +128,7 @@ def labeled_step(release: Release, name: str, family: Family, call: Callable[...
 
 
 def training_step(release: Release, name: str, family: Family) -> Boundary:
-    """KTO's training step under the settings of a family, and the metrics that this step logs."""
+    """The boundary of KTO's training step under the settings of a family, and of the metrics that it logs."""
     made = labeled_step(release, name, family, train_on_logprobs, _PRODUCER)
     log = Step(call=logged_metrics, name="logs", arguments={"learner": Earlier(Use("trainer"))})
     metrics = ("rewards", "logps") if '"logps/' in release.source else ("rewards",)

@@ -62,7 +62,7 @@ def _grpo(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _of_hidden_states(made: Boundary, target: Target, path: str, name: str, family: Family) -> Boundary:
-    """GRPO's loss, computed by the fused kernel in place of the plain code."""
+    """The boundary of GRPO's loss, computed by the fused kernel in place of the plain code."""
     *before, step = made.steps
     policy = Object(HeadedPolicy, {"logprobs": Column("logprob"), "tokens": Column("token")})
     takes = next(n for n in ("unwrapped_model", "model") if n in inspect.signature(target.find(path)).parameters)
@@ -87,7 +87,7 @@ def _with_probability(batch: Batch) -> Batch:
 
 
 def _preferences(target: Target, path: str, families: Mapping[str, PairFamily]) -> Iterator[Boundary | Unbound]:
-    """A training step for each family. Trainers that cannot be built are reported by :mod:`preferences`."""
+    """Boundaries of a training step for each family; :mod:`preferences` reports trainers that cannot be built."""
     step = kto.training_step if path == kto.KTO else preferences.training_step
     own = {
         _name(n): replace(family, settings={**family.settings, **FUSED}, needs="LigerFusedLinear")

@@ -102,7 +102,7 @@ def logged_average(entry: Callable[..., Any], kind: Any, numbers: list[float], s
 
 
 def write_metrics(entry: Callable[..., Any], kind: Any, metrics: Mapping[str, list[Any]]) -> dict[str, Any]:  # noqa: ANN401 - a class of the target
-    """The entries that ``log`` writes in training mode, if the trainer has appended ``metrics`` since the last call."""
+    """Call ``log`` in training mode after the trainer has appended ``metrics``; return the written entries."""
     from transformers import TrainerControl, TrainerState  # noqa: PLC0415 - in the target's overlay
 
     written: dict[str, Any] = {}

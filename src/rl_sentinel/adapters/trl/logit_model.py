@@ -49,7 +49,7 @@ class Head:
 class Logits(nn.Module):
     """A fake model or backbone; the logits at position p predict token p + 1.
 
-    The last token of the prompt is the row's number, so that the model finds a row's logits however the trainer splits
+    The last token of the prompt is the row's index, so that the model finds a row's logits however the trainer splits
     the batch. If a row's attention mask is wrong (it includes padding or leaves out a token), the model returns zeros
     for this row, so that the error shows.
     """

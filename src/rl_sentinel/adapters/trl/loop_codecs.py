@@ -184,7 +184,11 @@ def several_tokens(inputs: Inputs) -> str:
 
     The variance of one number is undefined.
     """
-    return "" if int(inputs.mini_batch.mask.sum()) > 1 else "advantages of one token have no variance"
+    return (
+        ""
+        if int(inputs.mini_batch.mask.sum()) > 1
+        else "fewer than two tokens are trained, so their advantages have no variance"
+    )
 
 
 def fills_width(inputs: Inputs) -> str:
@@ -193,4 +197,4 @@ def fills_width(inputs: Inputs) -> str:
     After the last token of a shorter response, the loop stores a reward that no column contains.
     """
     full = bool(inputs.batch.mask.all()) and not inputs.layout.extra
-    return "" if full else "the state after the last token of a shorter response has a reward, which no column has"
+    return "" if full else "a response is shorter than the width, and the loop stores a reward after its last token"

@@ -31,10 +31,10 @@ class Responses:
     """One batch of sampled responses, and the numbers that models compute for it.
 
     ``mask`` ``[B, T]`` is 1 at response tokens, ``ended`` ``[B]`` is True where the last token is EOS, and ``prompts``
-    has the prompt number of each row. The log-probs ``[B, T]`` are from the trained policy (``logprobs``), the policy
+    has the label of each row's prompt. The log-probs ``[B, T]`` are from the trained policy (``logprobs``), the policy
     that sampled (``old_logprobs``) and the reference model (``ref_logprobs``). The value model returns ``values`` in
-    training and ``old_values`` before training; the value after the last token is that of the final state. ``scores``
-    ``[B]`` are the outputs of the reward model.
+    training and ``old_values`` before training; the value after the last token is the value of the final state.
+    ``scores`` ``[B]`` are the outputs of the reward model.
     """
 
     mask: Tensor

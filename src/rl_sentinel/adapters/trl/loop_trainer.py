@@ -161,7 +161,7 @@ def queries(prompts: int) -> Tensor:
 
 
 def sampled_order(known: Responses, prompts: int) -> list[int]:
-    """The row number of each sampled response: the first responses of all prompts, then the second ones, and so on."""
+    """The row index of each sampled response: the first responses of all prompts, then the second ones, and so on."""
     own = [[row for row, other in enumerate(known.numbers) if other == p] for p in range(prompts)]
     return [own[p][n] for n in range(len(known.numbers) // prompts) for p in range(prompts)]
 

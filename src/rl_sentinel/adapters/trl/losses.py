@@ -140,7 +140,10 @@ def release_family(target: Target, name: str, path: str) -> Family | None:
 
 
 def loss_step(path: str, columns: Mapping[str, Codec], *, tools: bool, producer: str) -> Step:
-    """The call of a trainer's loss for each micro-batch; ``producer`` cites the code that produces the micro-batch."""
+    """The step that calls a trainer's loss for each micro-batch.
+
+    ``producer`` cites the code that produces the micro-batch.
+    """
     return Step(
         call=path,
         name="loss",
@@ -151,7 +154,10 @@ def loss_step(path: str, columns: Mapping[str, Codec], *, tools: bool, producer:
 
 
 def grpo(target: Target, path: str, name: str, family: Family, derived: str = "") -> Boundary:
-    """GRPO's loss under a family, summed over micro-batches; ``derived`` is the path of the subclass with the loss."""
+    """The boundary of GRPO's loss under a family, summed over micro-batches.
+
+    ``derived`` is the path of the subclass that defines the loss.
+    """
     settings, described = family.settings, family.described
     source = source_of(target.find(path))
     tools = family.tools and reads_tool_mask(target)
@@ -222,7 +228,10 @@ _OLD = "rloo_trainer.py, _generate_and_score_completions: old_logps = (old_per_t
 
 
 def _rloo(target: Target) -> Iterator[Boundary | Unbound]:
-    """RLOO's loss, in releases whose RLOO trainer resembles GRPO's. In earlier releases it resembles PPO's."""
+    """The boundary of RLOO's loss, in releases whose RLOO trainer resembles GRPO's.
+
+    In earlier releases, RLOO's trainer resembles PPO's.
+    """
     path = f"{RLOO}._compute_loss"
     if not target.has(path):
         return

@@ -79,7 +79,7 @@ def distil(
     teacher: Model,
     inputs: dict[str, Tensor],
 ) -> Tensor:
-    """The loss of a micro-batch."""
+    """Compute the loss of a micro-batch."""
     ready = copy(learner)
     ready.teacher_model = teacher
     return entry(ready, student, dict(inputs))

@@ -50,7 +50,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def rewards_are_probabilities(inputs: Inputs) -> str:
     """The reason to skip a batch with a reward below 0 or above 1; empty otherwise."""
     reward = inputs.batch.reward
-    return "" if bool(((reward >= 0) & (reward <= 1)).all()) else "a reward is not a probability"
+    return "" if bool(((reward >= 0) & (reward <= 1)).all()) else "a reward is not a probability between 0 and 1"
 
 
 def judge_every_row(batch: Batch) -> Batch:
@@ -99,6 +99,6 @@ def self_play_loss(
     ref_logprobs: Tensor,
     probability: Tensor,
 ) -> Tensor:
-    """The loss of a batch; ``entry`` is the audited method that computes the loss."""
+    """Compute the loss of a batch; ``entry`` is the audited method that computes the loss."""
     loss: Tensor = entry(trainer, logprobs, ref_logprobs, probability)[0]
     return loss

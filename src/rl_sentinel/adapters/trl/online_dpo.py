@@ -68,7 +68,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def make_online(kind: Callable[..., Any], **settings: Any) -> Any:  # noqa: ANN401 - a trainer
-    """A trainer built by its constructor."""
+    """An online DPO trainer, built by its constructor."""
     from datasets import Dataset  # noqa: PLC0415 - in the target's overlay
 
     args, _ = configuration_of(kind, {**settings, "max_length": 64, "gradient_accumulation_steps": TWO})
@@ -152,7 +152,7 @@ def distinct(inputs: Inputs) -> str:
     """
     alone = inputs.batch.length < TWO
     pairs = len(alone) % TWO == 0 and bool(alone.reshape(-1, TWO).all(1).any())
-    return "both responses of a pair are EOS alone" if pairs else ""
+    return "both responses of a pair consist of EOS only" if pairs else ""
 
 
 def as_sampled_pairs(batch: Batch) -> Batch:
@@ -178,7 +178,7 @@ def _loss(path: str) -> Boundary:
 
 
 def _metrics(path: str) -> Boundary:
-    """The logged metrics of sampled responses."""
+    """The boundary of the logged metrics of sampled responses."""
     place = Use("trained")["logs"]
     return Boundary(
         path=path,

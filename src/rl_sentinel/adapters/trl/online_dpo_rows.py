@@ -61,8 +61,7 @@ def generated_pairs(  # noqa: PLR0913 - a method of the target, a trainer, a bat
     With ``varied``, every other prompt has one more word.
 
     Returns, per row, ``count``: the number of tokens of its completion; and ``others``: 1 for a wrong prompt, plus 1
-    for a
-    wrong completion.
+    for a wrong completion.
     """
     counts, tokenizer = lengths.sum(1).tolist(), trainer.processing_class
     prompts = [f"w20 w{n}" if varied and n % 2 else f"w{n}" for n in range(len(counts) // TWO)]
@@ -106,8 +105,10 @@ def ranks_of_pairs(inputs: Inputs) -> int:
 
 
 def few_pairs(inputs: Inputs) -> str:
-    """The reason to skip a batch with more prompts than known words (each prompt needs a distinct word); else empty."""
-    return "there are more prompts than words" if inputs.batch.rows > TWO * (WORDS - 1) else ""
+    """The reason to skip a batch with more prompts than distinct words (each prompt needs one word); else empty."""
+    return (
+        "there are more prompts than distinct words to identify them" if inputs.batch.rows > TWO * (WORDS - 1) else ""
+    )
 
 
 def _rows(target: Target, path: str, engine: str, *, varied: bool) -> Boundary:

@@ -88,7 +88,7 @@ def _packing(strategy: str) -> Boundary:
 
 
 def uses_in_packs(pack: Callable[..., Any], lengths: Tensor, strategy: str) -> list[float]:
-    """For each sequence, the fraction of its tokens with a correct label in the packs; 0 if tokens are reordered."""
+    """Pack sequences; return the fraction of each sequence's tokens with a correct label, or 0 if it is reordered."""
     from datasets import Dataset  # noqa: PLC0415 - in the target's overlay
 
     counts = lengths.sum(1).tolist()
@@ -145,7 +145,7 @@ def conversation(row: int, length: int, *, several: bool) -> tuple[list[int], li
 def reply_mask_differences(
     make: Callable[..., Any], lengths: Tensor, *, several: bool, start: bool
 ) -> dict[str, list[float]]:
-    """The number of trained tokens of each row, and the number of tokens with a wrong label."""
+    """Collate conversations; return the numbers of trained tokens and of wrong labels in each row."""
     counts = lengths.sum(1).tolist()
     rows = [conversation(row, count, several=several) for row, count in enumerate(counts)]
     if start:  # two turns each: a conversation without any known question is not trained, with a warning

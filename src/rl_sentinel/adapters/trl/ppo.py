@@ -135,7 +135,7 @@ def forward_pass(  # noqa: PLR0913 - a method and a class of the target, and a s
     size: int,
     response_masks: list[Tensor] | None = None,
 ) -> dict[str, Tensor]:
-    """Log-probs, values and mask of the responses, each ``[B, T]``, from the trainer's forward pass."""
+    """Run the trainer's forward pass; return log-probs, values and mask of the responses, each ``[B, T]``."""
     rows, width = logprobs.shape
     counts = lengths.sum(1).tolist()
     ids = token_ids(rows, width)
@@ -191,7 +191,7 @@ def as_refusal(error: Exception, _arguments: Mapping[str, Any]) -> Exception:
 
 
 def _reported_kl(target: Target, penalty: str) -> Boundary:
-    """The KL that a step reports, under one estimator of the KL penalty."""
+    """The boundary of the KL that a step reports, under one estimator of the KL penalty."""
     rewards = f"{PPO}.compute_rewards"
     with_kls = "kls" in source_of(target.find(f"{PPO}.record_step_stats"))
     settings: Settings = {"kl_penalty": penalty}
@@ -242,7 +242,7 @@ def make_ppo(kind: Any, kl_penalty: str) -> Any:  # noqa: ANN401 - a class of th
 
 
 def record_stats(entry: Callable[..., Any], trainer: Any, scores: Tensor, **data: Any) -> dict[str, Any]:  # noqa: ANN401 - a trainer, its data
-    """The statistics of a step. Some releases expect the scores as a list, others as one tensor."""
+    """Record a step, and return its statistics. Some releases expect the scores as a list, others as one tensor."""
     tokens = [torch.zeros(2) for _ in scores]
     train = {"val/error": torch.zeros(1), "returns/var": torch.ones(1)}
     stacked = "torch.stack(data" in source_of(entry)

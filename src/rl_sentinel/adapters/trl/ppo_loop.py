@@ -101,7 +101,7 @@ def _kls(path: str, fields: Mapping[str, Any]) -> Iterator[Boundary]:
 
 
 def _shaped(path: str, estimator: str) -> Boundary:
-    """The reward per token: minus the weighted KL, plus the outcome at the last token."""
+    """The boundary of the reward per token: minus the weighted KL, plus the outcome at the last token."""
     settings: Settings = {"kl_coef": 0.25}
     step = loop_step(path, settings, {**COMPARED, "scores": SCORES})
     return Boundary(
@@ -142,7 +142,7 @@ def _advantages(path: str, name: str, settings: Settings, step: Step | None = No
 
 
 def _discounted(path: str) -> Boundary:
-    """The advantages with a discount, for responses that fill the width.
+    """The boundary of the advantages with a discount, for responses that fill the width.
 
     After a shorter response, the loop discounts one more time.
     """
@@ -163,7 +163,7 @@ def _missing_eos(path: str) -> Boundary:
 
 
 def _objective(path: str) -> Boundary:
-    """The logged metrics of the sampled responses: KL, entropy, scores and rewards."""
+    """The boundary of the logged metrics of the sampled responses: KL, entropy, scores and rewards."""
     settings: Settings = {"kl_coef": 0.25}
     step = loop_step(path, settings, {**COMPARED, "scores": SCORES})
     return Boundary(

@@ -169,7 +169,7 @@ def logged_rewards(
     rewards: list[Tensor],
     lengths: list[Tensor],
 ) -> dict[str, Any]:
-    """The reward metrics that rank 0 logs for the responses of all ranks."""
+    """Log the rewards on each rank; return the metrics that rank 0 logs for the responses of all ranks."""
     logged: list[dict[str, Any]] = []
 
     def log(rank: int) -> None:

@@ -104,7 +104,10 @@ def _flat(number: float) -> Derived:
 
 
 def _policy(path: str, config: str) -> Boundary:
-    """The policy loss; the values are chosen such that the computed advantages equal the advantage column."""
+    """The boundary of the policy loss.
+
+    The values are chosen such that the computed advantages equal the advantage column.
+    """
     old_values = Computed(
         frozenset({"advantage"}), lambda inputs: values_for(inputs.batch), "step computes the advantages from values"
     )
@@ -124,7 +127,7 @@ def _policy(path: str, config: str) -> Boundary:
 
 
 def _value(path: str, config: str) -> Boundary:
-    """The value loss. The ratio is 1 and the mean advantage is 0, so the policy loss is 0."""
+    """The boundary of the value loss. The ratio is 1 and the mean advantage is 0, so the policy loss is 0."""
     scores = Computed(frozenset({"returns"}), lambda inputs: inputs.batch.returns[:, 0], "all returns are the score")
     known = {"values": Column("value"), "old_values": Column("old_value"), "scores": scores}
     return Boundary(
@@ -141,7 +144,7 @@ def _value(path: str, config: str) -> Boundary:
 
 
 def _accumulated(path: str, config: str) -> Boundary:
-    """The value loss of one optimizer step over mini-batches with equal numbers of tokens."""
+    """The boundary of the value loss of one optimizer step, over mini-batches with equal numbers of tokens."""
     boundary = _value(path, config)
     (step,) = boundary.steps
     return replace(

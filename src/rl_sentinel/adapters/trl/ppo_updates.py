@@ -69,7 +69,7 @@ VALUE_LOGGED: Mapping[str, Output] = {
 
 
 def policy(path: str) -> Boundary:
-    """The policy loss. The values are chosen such that the advantages of the loop equal the advantage column."""
+    """The boundary of the policy loss. The values are chosen such that the advantages equal the advantage column."""
     settings: Settings = {"clip_low": 0.2, "clip_high": 0.2}
     fixed: Settings = {"gamma": 1.0, "lam": 0.0, "kl_coef": 0.0, "vf_coef": 0.0}
     values = tokens_of(frozenset({"advantage"}), values_for, "the loop computes the advantages from values")
@@ -89,7 +89,7 @@ def policy(path: str) -> Boundary:
 
 
 def mini_batches(path: str) -> Boundary:
-    """The metrics of an update with two mini-batches, as means over both. All responses fill the width."""
+    """The boundary of an update's metrics as means over two mini-batches. All responses fill the width."""
     boundary = policy(path)
     (step,) = boundary.steps
     arguments = {**step.arguments, "micro_batches": Constant(1), "mini_batches": Constant(MINI_BATCHES)}
@@ -154,12 +154,17 @@ def is_white(inputs: Inputs) -> str:
     Rounding would decide the sign of an advantage of 0.
     """
     if _near_0(inputs.mini_batch):
-        return "an advantage is 0, whose sign whitening may change"
-    return "" if is_white_batch(inputs.mini_batch) else "the loop whitens advantages, and these are not white"
+        return "an advantage is 0, and whitening may change its sign"
+    return (
+        "" if is_white_batch(inputs.mini_batch) else "the loop whitens advantages, which would change these advantages"
+    )
 
 
 def value(path: str) -> Boundary:
-    """The value loss. In responses shorter than the width, the last position is the state after the response."""
+    """The boundary of the value loss.
+
+    In responses shorter than the width, the last position is the state after the response.
+    """
     settings: Settings = {"value_clip": 0.5}
     mask = Computed(frozenset({"mask"}), _without_final_state, "the loop stores a state that has no token")
     scores = Computed(frozenset({"returns"}), lambda inputs: inputs.batch.returns[:, 0], "all returns are the score")
@@ -207,7 +212,11 @@ def returns_are_scores(inputs: Inputs) -> str:
     """The reason to skip a mini-batch with different returns in a response (all equal the score); empty otherwise."""
     batch = inputs.mini_batch
     same = (batch.returns == batch.returns[:, :1]) | ~batch.mask
-    return "" if bool(same.all()) else "the returns of a response differ, but without a discount all are its score"
+    return (
+        ""
+        if bool(same.all())
+        else "the returns of a response differ, but without a discount all of them equal its score"
+    )
 
 
 def has_final_states(inputs: Inputs) -> str:

@@ -195,7 +195,7 @@ def ready_trainer(release: Release, family: Family, cut: Cut = "") -> Object:
 
 
 def training_step(release: Release, name: str, family: Family, cut: Cut = "") -> Boundary:
-    """A training step of a trainer under the settings of a family; with ``cut``, sequences are truncated."""
+    """The boundary of a training step under the settings of a family; with ``cut``, sequences are truncated."""
     entry = f"{release.path}.compute_loss"
     settings = {**family.settings, **({"truncation_mode": cut} if cut else {})}
     before = Step(call=itself, name="trainer", arguments={"0": ready_trainer(release, family, cut)})

@@ -37,7 +37,7 @@ def broadcast_object_list(objects: list[Any], from_process: int = 0) -> list[Any
 
 
 def all_gather_object(found: list[Any], own: Any, group: object = None) -> None:  # noqa: ANN401 - as torch's
-    """Write the objects of the ranks in ``group`` (a ``range``) into ``found``; without a group, those of all ranks."""
+    """Write the objects of the ranks in ``group`` (a ``range``) into ``found``; without a group, of all ranks."""
     every = gather_from_ranks(own)
     found[:] = [every[rank] for rank in group] if isinstance(group, range) else every
 

@@ -38,8 +38,7 @@ def compile_templates(target: Target, names: Iterable[str], ends: Iterable[str])
     """Compile the templates whose names are one of ``names`` plus one of ``ends``; transformers caches them.
 
     Compiling a template takes a tenth of a second. Without this call, each process that checks a pair would compile all
-    of
-    them again.
+    of them again.
     """
     templates = vars(target.module(MODULE))
     for name in names:

@@ -62,9 +62,10 @@ def parsed_calls(
     names: list[str],
     kind: str,
 ) -> dict[str, list[list[int]]]:
-    """Per template and row, the tokens that reach the tool, one per call; -1 where a call does not reach the tool.
+    """Parse the replies with each template.
 
-    All calls of a row are in one reply. If a template cannot write all calls of the reply, they count as parsed.
+    Returns, per template and row, the tokens that reach the tool, one per call; -1 where a call does not reach the
+    tool. All calls of a row are in one reply. If a template cannot write all calls of the reply, they count as parsed.
     """
     type_, argument = KINDS[kind]
     schema = {"type": "object", "properties": {"place": {"type": type_, "description": "a place"}}}

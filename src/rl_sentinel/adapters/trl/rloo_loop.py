@@ -106,7 +106,7 @@ def distinct(inputs: Inputs) -> str:
     """
     batch = inputs.batch
     alone = batch.group[batch.length < TWO].tolist()
-    return "several responses of a prompt are EOS alone" if len(set(alone)) < len(alone) else ""
+    return "several responses of a prompt consist of EOS only" if len(set(alone)) < len(alone) else ""
 
 
 _GROUPED = (*_SAMPLED, prompts_are_contiguous, groups_are_equal, prompts_have_siblings, distinct)
@@ -118,7 +118,7 @@ def pairs_distinct(inputs: Inputs) -> str:
     if len(lengths) % TWO:
         return "a prompt has only one response"
     alone = (lengths < TWO).reshape(-1, TWO).all(1)
-    return "several responses of a prompt are EOS alone" if bool(alone.any()) else ""
+    return "several responses of a prompt consist of EOS only" if bool(alone.any()) else ""
 
 
 def siblings(batch: Batch) -> Batch:
@@ -177,7 +177,7 @@ def scores(penalty: float = 0.0) -> Computed:
 
 
 def _advantages(path: str, name: str, settings: Settings) -> Boundary:
-    """The advantages of outcomes, which are the scores minus the weighted KL."""
+    """The boundary of the advantages of outcomes, which are the scores minus the weighted KL."""
     penalty = float(settings.get("penalty") or 0.0)
     known: dict[str, Codec] = {"ref_logprobs": BELOW, "scores": scores(penalty)}
     known |= {"ended": ENDED} if penalty else {}
@@ -200,14 +200,17 @@ def row(name: str, quantity: str) -> Output:
 
 
 def _normalized(path: str, name: str) -> Boundary:
-    """Advantages with the setting ``name``, which normalizes over all rows and must have an effect."""
+    """The boundary of the advantages under the setting ``name``.
+
+    The setting normalizes over all rows, and must have an effect.
+    """
     boundary = _advantages(path, name, {name: True})
     claimed = claims(_NORMALIZED, scope="batch", knobs={name: (True, False)})
     return replace(boundary, claims=claimed, reach=f"{name}=True")
 
 
 def _policy(path: str) -> Boundary:
-    """The loss; the loop computes its advantages from the rewards of each prompt."""
+    """The boundary of the loss; the loop computes its advantages from the rewards of each prompt."""
     settings: Settings = {"clip_low": 0.2, "clip_high": 0.2}
     rewards = Computed(frozenset({"advantage", "group"}), rewards_for, "the loop computes the advantages from rewards")
     known = {"logprobs": Column("logprob"), "old_logprobs": Column("old_logprob"), "scores": rewards}
@@ -226,7 +229,7 @@ def _policy(path: str) -> Boundary:
 
 
 def _of_values(path: str, name: str, output: Output) -> Boundary:
-    """The mean score, and a value-model metric that the loop logs although RLOO has no value model."""
+    """The boundary of the mean score, and of a value-model metric that RLOO logs although it has no value model."""
     boundary = _objective(path, logprobs=Column("logprob"))
     outputs = {"objective/scores": OBJECTIVE["objective/scores"], name: output}
     return replace(boundary, outputs=logged(outputs), settings={name: {}}, claims=Claims())
@@ -266,11 +269,15 @@ def is_centered(inputs: Inputs) -> str:
     batch = inputs.mini_batch
     same = bool((batch.advantage == batch.advantage[:, :1])[batch.mask].all())
     fits = same and float(group_means(batch).abs().max()) < NEAR
-    return "" if fits else "advantages against the others' mean are one per response, and add up to 0 in a prompt"
+    return (
+        ""
+        if fits
+        else "leave-one-out advantages are constant in a response and sum to 0 in a prompt, but these are not"
+    )
 
 
 def _objective(path: str, **more: Codec) -> Boundary:
-    """The metrics of the sampled responses."""
+    """The boundary of the metrics of the sampled responses."""
     known = {**COMPARED, "scores": Column("reward"), "prompts": IN_PAIRS, **more}
     return Boundary(
         path=path,

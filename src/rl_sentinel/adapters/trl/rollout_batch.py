@@ -111,7 +111,11 @@ def three_completions(inputs: Inputs) -> str:
 
     The trainer drops one completion, and at least two must remain.
     """
-    return "" if max(group_sizes(inputs)) > 2 else "the trainer drops a completion, which leaves fewer than two"
+    return (
+        ""
+        if max(group_sizes(inputs)) > 2
+        else "the trainer drops one completion, so fewer than two completions of a prompt remain"
+    )
 
 
 def score_rollout(  # noqa: PLR0913 - a method of the target, a trainer, and a rollout
@@ -127,8 +131,7 @@ def score_rollout(  # noqa: PLR0913 - a method of the target, a trainer, and a r
     """Score a rollout, and check the rows of the returned batch.
 
     Returns, per completion, ``advantages``: its advantage, 0 if it was dropped; and ``others``: how many columns of its
-    row
-    describe another completion.
+    row describe another completion.
     """
     rows, counts = len(prompts), lengths.sum(1).tolist()
     numbers, width = torch.arange(1.0, rows + 1).unsqueeze(1), int(max(counts)) + ID_TOKENS

@@ -31,7 +31,7 @@ class Rollout:
     """The known values of one rollout: completions, rewards and log-probs.
 
     With ``by_prompt``, each prompt encodes the index of its row, so that the trainer may reorder rows. ``last_rows``
-    are the row numbers of the last forward pass.
+    are the row indices of the last forward pass.
     """
 
     completions: list[list[int]] = dataclasses.field(default_factory=list)
@@ -44,7 +44,7 @@ class Rollout:
     last_rows: list[int] = dataclasses.field(default_factory=list)
 
     def rows(self, prompts: Any) -> list[int]:  # noqa: ANN401 - ids, texts or a tensor of ids
-        """The row number of each prompt."""
+        """The row index of each prompt."""
         if not self.by_prompt:
             return list(range(len(prompts)))
         if isinstance(prompts, Tensor):

@@ -182,7 +182,7 @@ def _training(target: Target, path: str, kind: str, name: str, metrics: Metrics)
 
 
 def _evaluation(target: Target, path: str, kind: str) -> Iterator[Boundary]:
-    """The metrics of an evaluation, and the mean reward that the evaluation received."""
+    """The boundary of the metrics of an evaluation, and of the mean reward that the evaluation received."""
     owner = GRPO if kind == "grpo" else RLOO
     logged = _logged(target, path, {**_REWARDS, **_LENGTHS}, log_place(target, kind, Use("generated"), "eval"))
     settings: Settings = {"kl_loss_coef": 0.0} if kind == "rloo" else {}
@@ -207,7 +207,7 @@ def _evaluation(target: Target, path: str, kind: str) -> Iterator[Boundary]:
 
 
 def _modes(target: Target, path: str, kind: str) -> Boundary:
-    """The number of metrics that evaluation and training log under the wrong mode."""
+    """The boundary of the number of metrics that evaluation and training log under the wrong mode."""
     owner = GRPO if kind == "grpo" else RLOO
     settings: Settings = {"kl_loss_coef": 0.0} if kind == "rloo" else {}
     step = Step(

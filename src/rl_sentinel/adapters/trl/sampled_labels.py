@@ -25,7 +25,7 @@ from rl_sentinel.core.codec import Codec
 
 
 def boundary(target: Target, path: str) -> Boundary:
-    """The labels of sampled completions, with one token as padding and as EOS, as in many tokenizers."""
+    """The boundary of the labels of sampled completions; as in many tokenizers, one token is both padding and EOS."""
     parameters = inspect.signature(target.find(path)).parameters
     arguments: dict[str, Codec] = {
         "generate": Constant(Function(path)),
@@ -62,7 +62,10 @@ def sampled_labels(
     *,
     pads: bool,
 ) -> Tensor:
-    """1 at each completion token that has a label. Token 1 is both padding and EOS."""
+    """Let the student sample, and return 1 at each completion token that has a label.
+
+    Token 1 is both padding and EOS.
+    """
     if "self" in inspect.signature(generate).parameters:
         generate = partial(generate, bare_instance(kind, processing_class=SimpleNamespace(decode=_text)))
     longest, prompts = max(map(len, completions)), torch.full((len(completions), 2), 4)

@@ -84,8 +84,7 @@ def uses(
     divided by the planned number, which is the length of the sampler.
 
     The planned number must not count an incomplete last generation, which the sampler drops. Therefore, for ``uses``,
-    the
-    number of prompts per generation divides the size of the data set.
+    the number of prompts per generation divides the size of the data set.
     """
     whole = method(_trainer(completions, rows, prompts if rows % prompts == 0 else 1, shuffle=shuffle))
     draws = Counter(whole)

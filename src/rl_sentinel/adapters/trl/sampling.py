@@ -136,7 +136,7 @@ def _path(target: Target, path: str, engine: str) -> str:
 
 
 def _options(target: Target, path: str, kind: str, engine: str, settings: Settings) -> Boundary:
-    """The sampling options that reach the engine."""
+    """The boundary of the sampling options that reach the engine."""
     names = {name: name for name in settings} | {"max_completion_length": _LIMIT[engine], "other": OTHER_OPTION[engine]}
     step = Step(
         call=request_options,
@@ -161,7 +161,10 @@ def _options(target: Target, path: str, kind: str, engine: str, settings: Settin
 
 
 def _rows(target: Target, path: str, kind: str, engine: str, *, split: bool = False) -> Boundary:
-    """The tokens that each rank gets; for GRPO also their log-probs. With ``split``, the ranks share one engine."""
+    """The boundary of the tokens that each rank gets, and for GRPO of their log-probs.
+
+    With ``split``, the ranks share one engine.
+    """
     scored = kind == "grpo" and "logprobs" in returned_names(target.find(path))
     columns = ("token", "rollout_logprob") if scored else ("token",)
     row = {"tokens": RowTokens("token", "int"), "logprobs": RowTokens("rollout_logprob")}

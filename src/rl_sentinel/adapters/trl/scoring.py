@@ -202,7 +202,10 @@ def _advantages(path: str, kind: str, name: str, settings: Settings, claimed: Cl
 
 
 def _over_ranks(target: Target, path: str, kind: str, settings: Settings, claimed: Claims) -> Boundary:
-    """The advantages that two ranks get from a rollout; the completions of a prompt may be on both ranks."""
+    """The boundary of the advantages that two ranks get from a rollout.
+
+    The completions of a prompt may be on both ranks.
+    """
     boundary = _advantages(path, kind, "two ranks", settings, claimed)
     step = Step(
         call=rank_advantages,

@@ -53,7 +53,7 @@ _TYPES: Mapping[str, Claims] = {
 class Model:
     """A fake trained model. Its first logit is the log-prob of the next token.
 
-    All logits are 0 if the model gets other tokens than those of the completion.
+    All logits are 0 if the model gets tokens that differ from the tokens of the completion.
     """
 
     training = True

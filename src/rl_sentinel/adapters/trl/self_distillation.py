@@ -114,7 +114,7 @@ def make_distiller(kind: Any, alpha: float, teacher: object, micro_batches: int)
 
 
 def distil(entry: Callable[..., Any], distiller: Any, model: Model, inputs: Mapping[str, Tensor]) -> Tensor:  # noqa: ANN401 - a trainer
-    """The loss of a micro-batch. The teacher reads each completion after a longer prompt."""
+    """Compute the loss of a micro-batch. The teacher reads each completion after a longer prompt."""
     before = inputs["prompt_mask"].new_ones(len(inputs["prompt_ids"]), TEACHER_PROMPT)
     teacher = {
         "teacher_input_ids": torch.cat([before, inputs["completion_ids"]], 1),
@@ -125,7 +125,10 @@ def distil(entry: Callable[..., Any], distiller: Any, model: Model, inputs: Mapp
 
 
 def loss(path: str, name: str, settings: Settings, make: Callable[..., Any], teacher: type[Any]) -> Boundary:
-    """The loss of a trainer that ``make`` builds. The trainer stores its teacher in the attribute ``teacher.place``."""
+    """The boundary of the loss of a trainer, which ``make`` builds.
+
+    The trainer stores its teacher in the attribute ``teacher.place``.
+    """
     trainer = Object(
         make,
         {

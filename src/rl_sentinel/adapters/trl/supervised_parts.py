@@ -1,4 +1,4 @@
-"""TRL's supervised fine-tuning under context parallelism: metrics of ranks that each hold a part of a sequence."""
+"""TRL's supervised fine-tuning under context parallelism: metrics of ranks that each have a part of a sequence."""
 
 import inspect
 from collections.abc import Iterator

@@ -73,7 +73,11 @@ class Part:
         self.generations, self.rank, self.ranks = generations, rank, ranks
 
     def build(self, prompts: list[str], first: int) -> list[list[str]]:
-        """For each row, a word that says whether the row counts, and the words of its teacher prompt and completion."""
+        """Build the teacher prompts of the rank.
+
+        Returns, for each row, a word that says whether the row counts, and the words of its teacher prompt and
+        completion.
+        """
         tokenizer = make_tokenizer()
         rows = [
             [*ids_of(tokenizer, " ".join([answer(first + n)] * (len(own) - 1))), END]
@@ -131,8 +135,7 @@ def compare_prompts(
     """Build the teacher prompts of all ranks, and check them.
 
     Returns, per row, ``count``: the number of words of its prompt and completion; and ``others``: 1 if these words are
-    not
-    allowed for the row.
+    not allowed for the row.
     """
     size = len(inputs) // len(parts)
     texts = [one["prompt"] for one in inputs]
@@ -150,8 +153,12 @@ def compare_prompts(
 
 
 def few_rows(inputs: Inputs) -> str:
-    """The reason to skip a batch with more rows than known words for questions or answers; empty otherwise."""
-    return "there are more rows than words" if inputs.batch.rows > min(QUESTIONS, ANSWERS) else ""
+    """The reason to skip a batch with more rows than distinct words for questions or answers; empty otherwise."""
+    return (
+        "there are more rows than distinct words to identify them"
+        if inputs.batch.rows > min(QUESTIONS, ANSWERS)
+        else ""
+    )
 
 
 def _prompts(target: Target) -> Boundary:

@@ -83,7 +83,7 @@ def distance(  # noqa: PLR0913 - the parts of a loss
     *,
     aligned: bool,
 ) -> Tensor:
-    """The loss for logits ``[B, T, V]`` of the tokens after a prompt of one token.
+    """Compute the loss for logits ``[B, T, V]`` of the tokens after a prompt of one token.
 
     With a ``share`` below 1, the teacher has two tokens for each student token; the first one has this probability.
     """

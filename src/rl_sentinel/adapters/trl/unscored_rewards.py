@@ -119,7 +119,7 @@ def some_are_scored(inputs: Inputs) -> str:
     """The reason to skip a batch where a prompt has fewer than two completions with a reward; empty otherwise."""
     batch = inputs.batch
     scored = [int(batch.live[batch.group == label].sum()) for label in torch.unique(batch.group).tolist()]
-    return "" if min(scored) > 1 else "a prompt has one completion with a reward, or none"
+    return "" if min(scored) > 1 else "a prompt has fewer than two completions with a reward"
 
 
 CONDITIONS = (

@@ -17,7 +17,7 @@ from rl_sentinel.adapters.trl.tiny_trainer import Policy
 
 @remembered
 def takes_whole_rollout(trainer: type) -> bool:
-    """Whether a step gets the prompts of the whole rollout instead of those of its micro-batch."""
+    """Whether a step gets the prompts of the whole rollout, not only the prompts of its micro-batch."""
     return "split_tensor_dict" in inspect.getsource(inspect.unwrap(trainer._prepare_inputs))  # type: ignore[attr-defined]  # noqa: SLF001
 
 

@@ -88,7 +88,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _logged_over_ranks(target: Target, path: str, derived: str) -> Iterator[Boundary]:
-    """The metrics of GRPO's loss, or of the loss of a subclass."""
+    """Boundaries of the metrics of GRPO's loss, or of the loss of a subclass."""
     for name in LOGGED_OVER_RANKS:
         family = release_family(target, name, path)
         if family is not None:
@@ -96,7 +96,7 @@ def _logged_over_ranks(target: Target, path: str, derived: str) -> Iterator[Boun
 
 
 def _step(target: Target, kind: str, family: Family, derived: str = "", *, alone: bool) -> Step:
-    """One optimizer step on a rollout; with ``alone``, each rank has one micro-batch."""
+    """The step that trains one optimizer step on a rollout; with ``alone``, each rank has one micro-batch."""
     tools = family.tools and reads_tool_mask(target)
     vllm = "use_vllm" in family.settings
     parts: dict[str, Codec] = {
@@ -147,7 +147,10 @@ def _loss(target: Target, kind: str, name: str, family: Family, *, alone: bool =
 
 
 def _off_policy_mask(target: Target, family: Family) -> Boundary:
-    """The completions that a step keeps. It drops completions whose log-probs are far from the sampling policy."""
+    """The boundary of the completions that a step keeps.
+
+    The step drops completions whose log-probs are far from the sampling policy.
+    """
     boundary = _loss(target, "grpo", "off-policy mask, vLLM", family, alone=True)
     kept = Output("B", "", "keep", at=Use("trained")["trainer"].attribute("kept"))
     settings = {name: {n: v for n, v in values.items() if n != _MASKED} for name, values in boundary.settings.items()}
@@ -166,7 +169,10 @@ def _off_policy_mask(target: Target, family: Family) -> Boundary:
 
 
 def _metrics(target: Target, kind: str, path: str, family: Family, derived: str = "") -> Iterator[Boundary]:
-    """The metrics that rank 0 logs in a step with one micro-batch per rank, where every completion trains."""
+    """Boundaries of the metrics that rank 0 logs in a step.
+
+    Each rank has one micro-batch, where every completion trains.
+    """
     settings = {name: value for name, value in family.settings.items() if name != _MASKED}
     place = Use("trained")["trainer"].attribute("_metrics")["train"]
     logged, claimed = logged_metrics(source_of(target.find(path)), settings, place)

@@ -75,7 +75,7 @@ def make_weighted_distiller(kind: Any, teacher: Any, gamma: float = 0.5) -> Any:
 
 
 def _weighted(path: str, logged: frozenset[str] = frozenset()) -> Boundary:
-    """The loss over the micro-batches of a step, or the ``logged`` metrics of one batch."""
+    """The boundary of the loss over the micro-batches of a step, or of the ``logged`` metrics of one batch."""
     trainer = Object(
         make_weighted_distiller,
         {"kind": Constant(Function(path)), "teacher": Object(Teacher, {"logits": Column("ref_logits")})},
@@ -118,7 +118,10 @@ def _weighted(path: str, logged: frozenset[str] = frozenset()) -> Boundary:
 
 
 def _differences(path: str) -> Boundary:
-    """The logged means of unweighted log-ratios; the teacher has known log-probs of the sampled tokens."""
+    """The boundary of the logged means of unweighted log-ratios.
+
+    The teacher has known log-probs of the sampled tokens.
+    """
     made = _weighted(path, frozenset(DIFFERENCES))
     trainer = Object(
         make_weighted_distiller,

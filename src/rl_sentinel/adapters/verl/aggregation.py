@@ -81,7 +81,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _mean(target: Target) -> Iterator[Boundary]:
-    """The mean used by losses and metrics; its docstring states that it ignores the values of masked elements."""
+    """The boundary of the mean that losses and metrics use.
+
+    Its docstring states that it ignores the values of masked elements.
+    """
     function = target.find(MEAN)
     if "over elements selected by" not in (function.__doc__ or ""):
         return
@@ -190,7 +193,7 @@ def _aggregations(target: Target) -> Iterator[Boundary]:
 
 
 def _in_parts(target: Target, mode: str, claimed: Claims) -> Boundary:
-    """The losses of all micro-batches, summed per rank and averaged over ranks, like the gradients."""
+    """The boundary of the losses of all micro-batches, summed per rank and averaged over ranks like the gradients."""
     names = list(inspect.signature(target.find(AGGREGATE)).parameters)
     width = mode.endswith("-norm")
     arguments: dict[str, Codec] = {

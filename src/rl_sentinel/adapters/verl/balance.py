@@ -45,7 +45,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def divides(inputs: Inputs) -> str:
     """The reason to skip a batch whose rows do not divide evenly among the ranks; empty otherwise."""
     rows = inputs.batch.rows
-    return f"{rows} rows do not divide among {RANKS} ranks" if rows % RANKS else ""
+    return f"{rows} rows do not divide evenly among {RANKS} ranks" if rows % RANKS else ""
 
 
 def balance_batch(method: Callable[..., Any], batch: Any, ranks: int, devices: int, rows: int) -> dict[str, Any]:  # noqa: ANN401 - a DataProto

@@ -58,7 +58,7 @@ def has_correction_section(target: Target) -> bool:
 
 
 def bypass_boundary(target: Target, function: Callable[..., Any], family: str) -> Boundary:
-    """The loss with one setting. Its ratio compares the current policy with the sampler."""
+    """The boundary of the loss with one setting. Its ratio compares the current policy with the sampler."""
     path = path_of(function)
     target.source(function)
     numbers: Settings = RANGE if family == "clipped" else {}

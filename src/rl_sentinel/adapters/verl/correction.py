@@ -129,7 +129,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _steps(target: Target) -> Iterator[Boundary | Unbound]:
-    """One weight and one rejection, computed by the trainer's step that writes them into the batch."""
+    """Boundaries of one weight and one rejection, computed by the trainer's step that writes them into the batch."""
     if failing := target.fails(ADDED):
         yield Unbound(ADDED, "correct", failing)
         return
@@ -189,7 +189,7 @@ def _correct(knobs: Settings, trained: Column = Column("old_logprob")) -> Step: 
 
 
 def _correct_batch(knobs: Settings) -> Step:
-    """The trainer's step, which writes weights and mask into its batch."""
+    """The trainer's step that writes weights and mask into its batch."""
     tensors = {
         "old_log_probs": Column("old_logprob"),
         "rollout_log_probs": Column("rollout_logprob"),
@@ -228,7 +228,7 @@ def _weights(name: str, knobs: Settings, step: Step) -> Boundary:
 
 
 def _bypass_weights(knobs: Settings) -> Boundary:
-    """The weights in bypass mode, from the log-probs of the current policy."""
+    """The boundary of the weights in bypass mode, from the log-probs of the current policy."""
     place = Use("corrected")[0].attribute("batch")["rollout_is_weights"]
     outputs = {
         "weight": Output("B T", "ratio", "weight", "token", at=place, form=Padded()),

@@ -103,7 +103,10 @@ def _mask_requirements(source: str) -> tuple[Callable[[Inputs], str], ...]:
 
 
 def _update(target: Target, mode: str, source: str, *, dynamic: bool = False) -> Boundary:
-    """The update. If ``dynamic``, rows have equal length and micro-batches have about equally many tokens."""
+    """The boundary of the update.
+
+    If ``dynamic``, rows have equal length and micro-batches have about equally many tokens.
+    """
     fields: dict[str, Codec] = {
         "cliprange_value": Knob("value_clip"),
         **(dynamic_batch_size() if dynamic else {}),

@@ -80,8 +80,8 @@ def run_epochs(create: Callable[..., Any], config: Any, rows: int) -> dict[str, 
     """Draw two epochs, and restore the loader from a checkpoint after one batch of the second epoch.
 
     Returns the position of each prompt in the rest of this epoch and in the next one, both without and with the
-    restore;
-    how often an epoch has each prompt, in training and in validation; the number of batches; and the truncation.
+    restore; how often an epoch has each prompt, in training and in validation; the number of batches; and the
+    truncation.
     """
     config.data.train_files = config.data.val_files = rows
 

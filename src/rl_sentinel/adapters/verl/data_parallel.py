@@ -88,9 +88,9 @@ def _updates(target: Target) -> Iterator[Boundary]:
 
 
 def update_of(target: Target, mode: str, source: str, *, masked: bool) -> Boundary:
-    """The update of an actor with policy loss, entropy and KL loss; ``source`` is the source of the actor's class.
+    """The boundary of an actor's update with policy loss, entropy and KL loss.
 
-    ``masked`` says whether the trainer passes a mask of trained tokens.
+    ``source`` is the source of the actor's class. ``masked`` says whether the trainer passes a mask of trained tokens.
     """
     by_tokens = mode == "token-mean"
     term = {TERM: Output("", "", "loss.policy", over="live" if by_tokens else "rows")}
@@ -117,7 +117,10 @@ def update_of(target: Target, mode: str, source: str, *, masked: bool) -> Bounda
 
 
 def _dynamic(made: Boundary) -> Boundary:
-    """The loss of an update without KL, on rows of equal length, in micro-batches of about equally many tokens."""
+    """The boundary of the loss of an update without KL, with a dynamic batch size.
+
+    Rows have equal length, and micro-batches have about equally many tokens.
+    """
     return replace(
         made,
         steps=made.steps[:1],
@@ -134,7 +137,7 @@ def _dynamic(made: Boundary) -> Boundary:
 
 
 def _update_with_loss(target: Target, name: str, source: str) -> Boundary:
-    """The update with another policy loss, aggregated per sequence."""
+    """The boundary of the update with another policy loss, aggregated per sequence."""
     mode = loss_mode(target, name)
     numbers: Settings = {**mode.settings, **REGULARIZED}
     claimed = mode.claims | claims(_KL, kl="k3")

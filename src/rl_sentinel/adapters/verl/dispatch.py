@@ -97,7 +97,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def estimate(target: Target, path: str, name: str, data: Codec, *, tuned: bool = False) -> Step:
-    """The call of ``compute_advantage``, or of a function with the same parameters, for one estimator."""
+    """The step that calls ``compute_advantage``, or a function with the same parameters, for one estimator."""
     discounts: dict[str, Codec] = {n: Knob(n, 1.0) for n in ("gamma", "lam")}
     deviation = Knob(_BY_DEVIATION, default=True)
     section = discounts | ({_BY_DEVIATION: deviation} if tuned else {})
@@ -155,7 +155,7 @@ def _dispatch(target: Target, name: str, claimed: Claims) -> Boundary:
 
 
 def _weighted(target: Target, name: str, claimed: Claims, step: Step, weights: Use) -> Boundary:
-    """The optimal token baseline with the importance weights of the rollout correction."""
+    """The boundary of the optimal token baseline with the importance weights of the rollout correction."""
     data = estimator_data(target, name, DISPATCH, rollout_is_weights=Earlier(weights))
     return Boundary(
         path=f"{step.call} -> {DISPATCH}",
@@ -170,7 +170,7 @@ def _weighted(target: Target, name: str, claimed: Claims, step: Step, weights: U
 
 
 def _route(target: Target, name: str, option: str, rejection: Settings) -> Boundary:
-    """Rejection, then advantages, as in the trainer."""
+    """The boundary of rejection and then advantages, as in the trainer."""
     config = Object(CONFIG, constants(rollout_is=None, **rejection), shared=True)
     logprobs = {"old_log_probs": Column("old_logprob"), "rollout_log_probs": Column("rollout_logprob")}
     reject = Step(

@@ -44,7 +44,7 @@ _PRODUCED = "fsdp_workers.py, generate_sequences: the end tokens in meta_info; t
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of the responses of each worker that has its own rollout."""
+    """Boundaries of the responses of each worker that contains a rollout."""
     mask = next((path for path in MASKS if target.has(path)), "")
     for worker in WORKERS if mask else ():
         if target.has(f"{worker}.generate_sequences") and not target.fails(worker):

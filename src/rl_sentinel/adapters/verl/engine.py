@@ -146,7 +146,7 @@ def _takes_weights(target: Target) -> bool:
 
 
 def update_of_actor(target: Target) -> list[Boundary]:
-    """The update with the PPO loss, in each aggregation mode."""
+    """Boundaries of the update with the PPO loss, one for each aggregation mode."""
     return [boundary for boundary in _actor(target) if set(boundary.settings) <= set(MODES)]
 
 

@@ -277,7 +277,7 @@ def _log_probs(target: Target, path: str) -> Iterator[Boundary]:
 
 
 def _fused(target: Target) -> Iterator[Boundary | Unbound]:
-    """The actor's forward pass with fused kernels, if the release has such kernels for dense models."""
+    """The boundary of the actor's forward pass with fused kernels, if the release has them for dense models."""
     path = f"{LOG_PROBS} -> {LM_HEAD}.forward_step -> {DENSE}.forward_with_torch_backend"
     if not target.has(CHOOSE) or not target.has(f"{DENSE}.forward_with_torch_backend"):
         return

@@ -80,7 +80,7 @@ class EngineFake:
 
 
 class SupervisedFake(EngineFake):
-    """A fake engine with nested output tensors; the first token of a sequence is its row number."""
+    """A fake engine with nested output tensors; the first token of a sequence is its row index."""
 
     def __init__(self, answers: list[Tensor]) -> None:
         """Set the log-probs of each response, which has a prompt of one token."""
@@ -115,7 +115,7 @@ class ModelFake:
         self.last: tuple[list[Tensor], Tensor | None] = ([], None)
 
     def __call__(self, input_ids: Tensor, **_about: object) -> SimpleNamespace:
-        """Logits of the rows; the one-token prompt is the row number, and position t predicts token t + 1."""
+        """Logits of the rows; the one-token prompt is the row index, and position t predicts token t + 1."""
         table = self.leaf[input_ids[:, 0]]
         logits = torch.cat([table, torch.zeros_like(table[:, :1])], dim=1)
         return SimpleNamespace(logits=logits if logits.dim() > 2 or self.squeezed else logits.unsqueeze(-1))

@@ -173,7 +173,10 @@ def _truncated(level: str) -> Settings:
 
 
 def _weights(made: tuple[Step, Use], level: str, *, masking: str, apart: bool) -> Boundary:
-    """The truncated weights, and weights with two bounds: outside the bounds, they become 0 or stay unchanged."""
+    """The boundary of truncated weights, and of weights with two bounds.
+
+    Outside the two bounds, weights become 0 or stay unchanged.
+    """
     truncated = _truncated(level)
     masked = {**truncated, f"{_PREFIX}mode": masking, f"{_PREFIX}threshold_lower": LOW}
     settings = {
@@ -186,7 +189,10 @@ def _weights(made: tuple[Step, Use], level: str, *, masking: str, apart: bool) -
 
 
 def _rejection(made: tuple[Step, Use], level: str, mode: str, *, apart: bool) -> Boundary:
-    """The mask of kept tokens: ratios not below the veto threshold and, if the mode rejects, within both bounds."""
+    """The boundary of the mask of kept tokens.
+
+    A token is kept if its ratio is not below the veto threshold and, if the mode rejects, within both bounds.
+    """
     settings: Settings = {
         f"{_PREFIX}level": level,
         f"{_PREFIX}mode": mode,

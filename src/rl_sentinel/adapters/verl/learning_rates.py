@@ -59,7 +59,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 def fewer_rows_than_updates(inputs: Inputs) -> str:
     """The reason to skip a batch with more rows than the run has updates (one per row); empty otherwise."""
-    return "" if inputs.batch.rows <= UPDATES else f"more than {UPDATES} updates"
+    return "" if inputs.batch.rows <= UPDATES else f"the batch has more than {UPDATES} rows, one per update"
 
 
 def rates(schedule: Callable[..., Any], count: int, warm_up: int, **options: float) -> list[float]:
@@ -70,7 +70,7 @@ def rates(schedule: Callable[..., Any], count: int, warm_up: int, **options: flo
 def rates_of_engine(  # noqa: PLR0913 - the configuration has several parts
     build: Callable[..., Any], count: int, kind: str, warm_up: int, share: float, updates: int, floor: float
 ) -> list[float]:
-    """The learning rates of the schedule that an engine builds from its configuration."""
+    """Let an engine build the schedule of its configuration; return the rates of ``count`` updates."""
     config = SimpleNamespace(
         total_training_steps=updates,
         lr_warmup_steps=warm_up,

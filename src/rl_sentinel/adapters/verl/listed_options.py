@@ -62,7 +62,7 @@ def _look_up(path: str, listed: tuple[str, ...], cite: str, option: str) -> Boun
 
 
 def kl_kinds(target: Target) -> Claims:
-    """The names of KL estimators that docstrings, comments and pages list; no claim if they list none."""
+    """The claim about the names of KL estimators that docstrings, comments and pages list; empty if none is listed."""
     found = field_words(target.find(ALGORITHM), "kl_penalty") if _can_read(target, ALGORITHM) else ()
     folder = target.root / "verl" / "trainer" / "config"
     for option, file in _COMMENTED.items():
@@ -81,7 +81,7 @@ def kl_kinds(target: Target) -> Claims:
 
 
 def aggregations(target: Target) -> Claims:
-    """The modes that the actor's configuration accepts; no claim if it lists none."""
+    """The claim about the modes that the actor's configuration accepts; empty if it lists none."""
     listed = assigned_words(target.find(ACTOR), "valid_loss_agg_modes") if _can_read(target, ACTOR) else ()
     cite = "actor.py, ActorConfig.__post_init__: valid_loss_agg_modes"
     return claims(cite, options={"loss_agg_mode": listed}) if listed else Claims()

@@ -159,7 +159,7 @@ def _logged(target: Target, role: Role, owner: str, source: str) -> Iterator[Bou
 
 
 def _of_training_worker(target: Target) -> Boundary:
-    """The worker around an engine, with the arguments of its whole update."""
+    """The boundary of the worker around an engine, with the arguments of its whole update."""
     whole = update_of_actor(target)[0]
     number, engine = next((number, step) for number, step in enumerate(whole.steps) if step.name == "trained")
     step = replace(

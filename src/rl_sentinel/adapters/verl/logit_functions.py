@@ -66,7 +66,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _fused() -> Iterator[Boundary]:
-    """Log-probs and entropies in chunks, with gradients for hidden states, a custom layer's output, or the head."""
+    """Boundaries of log-probs and entropies in chunks.
+
+    The gradients are for hidden states, for a custom layer's output, or for the head.
+    """
     for quantity in ("logprob", "entropy"):
         for leaf, call in (("hidden states", of_hidden_states), ("last layer", of_last_layer), ("head", of_head)):
             boundary = bind_logits(

@@ -154,7 +154,7 @@ def _step(path: str, function: Callable[..., Any], roles: Mapping[str, Codec]) -
 
 
 def _default(target: Target, name: str, function: Callable[..., Any], path: str) -> Boundary:
-    """The loss with its default configuration, without metrics; only documented knobs are set."""
+    """The boundary of the loss with its default configuration, without metrics; only documented knobs are set."""
     claimed = CLAIMS.get(name, Claims()) | KNOBS.get(name, Claims())
     policy = {word: Constant(NUMBERS[name][n]) for n, word in _POLICY.get(name, {}).items() if name == "dro"}
     tuned = {knob.name.removeprefix("actor."): IfSet(knob.name) for knob in claimed.knobs}
@@ -196,7 +196,7 @@ def _algorithm(target: Target, name: str) -> Claims:
 
 
 def _plain(target: Target) -> Boundary:
-    """The single loss of releases without a registry."""
+    """The boundary of the single loss of releases without a registry."""
     function = target.find(PLAIN)
     logged = metrics_of(function)
     clips = {"clip": Constant(0.2), "clip_low": Knob("clip_low"), "clip_high": Knob("clip_high")}

@@ -71,7 +71,7 @@ class MegatronFake(ModelFake):
         """Do nothing: ``zero_grad`` clears the gradient."""
 
     def logits(self, input_ids: Tensor) -> Tensor:
-        """``[b, S, 2]`` logits of the rows; the one-token prompt is the row number."""
+        """``[b, S, 2]`` logits of the rows; the one-token prompt is the row index."""
         rows = input_ids[:, 0]
         answers = torch.stack([self.leaf[rows], self.answers["entropy"][rows]], dim=-1)
         return torch.nn.functional.pad(self.temperature * answers, (0, 0, 0, input_ids.shape[1] - answers.shape[1]))

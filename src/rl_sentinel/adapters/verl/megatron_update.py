@@ -100,7 +100,7 @@ class Heads:
     trained: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     def __call__(self, model: CausalModel) -> list["ModelWithHeads"]:
-        """The only chunk of the model."""
+        """Return a list with the only chunk of the model."""
         return [ModelWithHeads(model, self.trained)]
 
 

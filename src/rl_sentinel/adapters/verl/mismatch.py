@@ -129,7 +129,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _of_importance_weights(target: Target) -> Iterator[Boundary]:
-    """The metrics before rollout correction, whose names have a prefix."""
+    """Boundaries of the metrics before rollout correction, whose names have a prefix."""
     source = inspect.getsource(target.module(importance_weights.MODULE))
     names = {name: quantity for name, quantity in GAPS.items() if f'metrics["{_EARLY}{name}"]' in source}
     columns = {"old_log_prob": Column("old_logprob"), "rollout_log_prob": Column("rollout_logprob")}

@@ -86,8 +86,7 @@ def compute_metrics(  # noqa: PLR0913 - a trainer has several parts
     """Let the trainer add a synthetic row to a batch, and return the metrics of the batch.
 
     ``made`` has the columns of the rollout. ``added`` has the columns that the trainer computes for all rows, including
-    the
-    synthetic row.
+    the synthetic row.
     """
     lengths = valid.sum(1)
     rows = len(lengths)

@@ -58,7 +58,7 @@ class Samples(Silence):
 
 
 class SamplesWithoutAge(Samples):
-    """:class:`Samples` for trainers of earlier releases, which take no metrics of an age."""
+    """:class:`Samples` for trainers of earlier releases, which expect a batch without the metrics of its age."""
 
     def sample(self, **about: object) -> QueuedBatch:
         """A batch."""

@@ -89,7 +89,7 @@ def _advantages(target: Target) -> Iterator[Boundary]:
 
 
 def _advantage(target: Target, name: str, claimed: Claims, more: Mapping[str, Codec] | None = None) -> Boundary:
-    """The method with one estimator. If ``more`` columns are given, the reward includes a KL penalty."""
+    """The boundary of the method with one estimator; with ``more`` columns, the reward includes a KL penalty."""
     columns: dict[str, Codec] = {"response_mask": MASK, "rm_scores": TokenRewards(), **(more or {})}
     columns |= {"values": Column("value")} if name == "gae" else {}
     discounts = {f"algorithm.{knob}": Knob(knob, 1.0) for knob in ("gamma", "lam")}

@@ -188,7 +188,11 @@ def _log_probs(target: Target, path: str, strategy: Strategy) -> Iterator[Bounda
 def fills_pieces(inputs: Inputs) -> str:
     """The reason to skip a batch where a sequence has too few tokens for two pieces per rank; empty otherwise."""
     batch = inputs.batch
-    return "" if int((batch.prompt_length + batch.length).min()) >= PIECES else f"a sequence has no {PIECES} tokens"
+    return (
+        ""
+        if int((batch.prompt_length + batch.length).min()) >= PIECES
+        else f"a sequence has fewer than {PIECES} tokens"
+    )
 
 
 def with_long_prompts(batch: Batch) -> Batch:

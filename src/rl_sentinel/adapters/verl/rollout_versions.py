@@ -1,4 +1,4 @@
-"""Boundary of verl's one-step-off trainer: the weights that sample a batch while the trainer makes a step."""
+"""Boundary of verl's one-step-off trainer: the weights that sample a batch while the trainer takes a step."""
 
 import asyncio
 from collections.abc import Iterator
@@ -81,7 +81,10 @@ def sampled_meanwhile(kind: Any, config: Any, rows: list[dict[str, Any]]) -> dic
 
 
 async def _step_and_next_batch(kind: Any, config: Any) -> tuple[int, int]:  # noqa: ANN401 - as above
-    """Train one step while the next batch is sampled; count the batch's missed updates and those during sampling."""
+    """Train one step while the next batch is sampled.
+
+    Returns the number of updates that the sampling weights missed, and the number of updates during sampling.
+    """
     config.data.train_batch_size, config.actor_rollout_ref.rollout.n = 1, 2
     trainer = ready_for_a_step(kind, config, sampled, steps=2)
     rollout = Rollout(trainer.actor_rollout_wg)

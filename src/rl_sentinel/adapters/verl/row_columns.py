@@ -1,4 +1,4 @@
-"""Number the rows of a ``DataProto`` before an operation, and read their columns by number after it."""
+"""Add an index to the rows of a ``DataProto`` before an operation, and read their columns by index after it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ from rl_sentinel.core.boundary import Output
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.codec import Codec, Form, Inputs
 
-#: Name of the tensor with the row numbers.
+#: Name of the tensor with the row indices.
 ROW = "row"
 
 
@@ -25,7 +25,7 @@ def _row_numbers(inputs: Inputs) -> Tensor:
 
 
 def numbered_data(target: Target, **more: Codec) -> Object:
-    """The trainer's batch with old log-probs and row numbers."""
+    """The trainer's batch with old log-probs and row indices."""
     return trainer_data(target, "", old_log_probs=Column("old_logprob"), **{ROW: Derived(_row_numbers)}, **more)
 
 

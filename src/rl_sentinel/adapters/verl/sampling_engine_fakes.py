@@ -68,7 +68,7 @@ class KnownResponses:
         return [[self._sample(request)] * times for request in requests]
 
     def _sample(self, prompt: Sequence[int]) -> tuple[list[int], list[float]]:
-        """The response to a prompt, whose first token names its row."""
+        """The response to a prompt; the first token of the prompt encodes its row."""
         row = int(prompt[0]) - SHIFT - VOCABULARY if len(prompt) else -1
         if not 0 <= row < len(self.prompts) or list(prompt) != shifted(self.prompts[row]):
             return [WRONG] * self.width, [0.0] * self.width
@@ -82,7 +82,7 @@ def shifted(tokens: Sequence[int]) -> list[int]:
 
 
 class VLLM:
-    """A fake of vLLM's ``LLM``; with ``padded``, of verl's copy of early versions, which returns tensors."""
+    """A fake of vLLM's ``LLM``. With ``padded``, a fake of verl's copy of early versions, which returns tensors."""
 
     llm_engine = SimpleNamespace(list_loras=list)
 

@@ -126,7 +126,7 @@ def _step(target: Target, kind: str, dataset: str) -> Boundary:
 
 
 def _engine_loss(target: Target) -> Boundary:
-    """The loss in the engine, with a dynamic batch size."""
+    """The boundary of the loss in the engine, with a dynamic batch size."""
     step = Step(
         call=run_supervised_batch,
         name="losses",

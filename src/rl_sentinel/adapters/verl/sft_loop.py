@@ -123,7 +123,7 @@ def fit_on_ranks(  # noqa: PLR0913 - classes of the target, and what the trainer
 
 
 def _row(number: int, mask: Tensor) -> dict[str, Tensor]:
-    """A row of the data set. The first token is the prompt and has the row number."""
+    """A row of the data set. The first token is the prompt: the index of the row."""
     ids = torch.cat([torch.tensor([number]), torch.zeros(len(mask), dtype=torch.int64)])
     loss_mask = torch.cat([torch.zeros(1, dtype=torch.int64), mask])
     return {"input_ids": ids, "position_ids": torch.arange(len(ids)), "loss_mask": loss_mask}

@@ -69,8 +69,7 @@ def compare_prompts(
     """Load the prompts, and count the wrong tokens of each prompt.
 
     A second count is 1 if the prompt is filtered as documented: it is the number of uses of a prompt that must stay,
-    and
-    one plus the number of uses of a prompt that must go.
+    and one plus the number of uses of a prompt that must go.
     """
     filtered = truncation == "error"
     options: dict[str, Any] = {"system": system} if system else {}

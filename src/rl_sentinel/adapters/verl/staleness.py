@@ -167,7 +167,7 @@ async def _settle(total: int) -> None:
 
 
 async def _update(rollouter: Any, version: int) -> None:  # noqa: ANN401 - an instance of the target
-    """The calls that the trainer makes around an update of the weights."""
+    """Call the rollouter as the trainer does around an update of the weights."""
     if hasattr(rollouter, "reset_staleness"):
         await rollouter.reset_staleness()
         return

@@ -66,7 +66,7 @@ class NumberedPrompts(torch.utils.data.Dataset[dict[str, Any]]):
 
 
 def collect(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The rows as stacked tensors and arrays of objects, as the target's ``collate_fn`` does."""
+    """Stack the rows to tensors and arrays of objects, as the target's ``collate_fn`` does."""
     columns: dict[str, Any] = {}
     for name, first in rows[0].items():
         values = [row[name] for row in rows]

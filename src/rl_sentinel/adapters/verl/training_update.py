@@ -122,7 +122,7 @@ def has_one_baseline_per_prompt(inputs: Inputs) -> str:
     """The reason to skip a batch where rows of a prompt have different baselines; empty otherwise."""
     batch = inputs.batch
     same = torch.equal(batch.reward_baseline, one_baseline_per_prompt(batch).reward_baseline)
-    return "" if same else "responses of a prompt have different greedy responses"
+    return "" if same else "responses of a prompt have different baselines, but a prompt has one greedy response"
 
 
 def rows_of_prompts(
@@ -161,7 +161,10 @@ def update_boundary(  # noqa: PLR0913 - the parts in which the loops differ
     reach: str,
     knows_mask: bool = True,
 ) -> Boundary:
-    """The advantages of the first update of a trainer with one estimator; ``call`` runs it with ``fixed`` settings."""
+    """The boundary of the advantages in the first update of a trainer with one estimator.
+
+    ``call`` runs the update with the ``fixed`` settings.
+    """
     critic = name == "gae"
     columns: dict[str, Codec] = {
         "responses": Column("token"),

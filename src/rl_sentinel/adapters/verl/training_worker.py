@@ -115,7 +115,7 @@ def prepare_mini_batch(tensors: Mapping[str, Any], data: Any, model: EngineFake,
 
 
 def _copies(answers: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copies of the model's outputs, each with its own gradient."""
+    """Copies of the model's outputs, each with a separate gradient."""
     return {name: column.detach().clone().requires_grad_(column.requires_grad) for name, column in answers.items()}
 
 
@@ -163,7 +163,7 @@ class SimulatedRank:
     scaler = None
 
     def get_data_parallel_group(self) -> object:
-        """The group of all ranks."""
+        """A placeholder for the group of all ranks."""
         return "data-parallel ranks"
 
     def get_data_parallel_size(self) -> int:

@@ -75,7 +75,11 @@ def few_samples(inputs: Inputs) -> str:
 
 def one_prompt(inputs: Inputs) -> str:
     """The reason to skip a batch whose samples are not of a single prompt; empty otherwise."""
-    return "" if len(group_sizes(inputs)) == 1 else "the function is called for the samples of one prompt"
+    return (
+        ""
+        if len(group_sizes(inputs)) == 1
+        else "the samples are of several prompts, but the function takes the samples of one prompt"
+    )
 
 
 def enumerate_draws(data: list[Any], subset_size: int, reduce_fns: list[Callable[..., Any]], **_about: object) -> Any:  # noqa: ANN401 - a list of pairs

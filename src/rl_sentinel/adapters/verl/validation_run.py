@@ -90,7 +90,7 @@ def validate(  # noqa: PLR0913 - a run has several parts
 
 
 def whole_prompts(batch: Batch) -> Batch:
-    """Make pairs of rows the samples of a prompt, unless all prompts have the same small number of samples."""
+    """Make each pair of rows a prompt, unless all prompts have the same small number of samples."""
     sizes = torch.unique_consecutive(batch.group, return_counts=True)[1].tolist()
     contiguous = len(sizes) == len(set(batch.group.tolist()))
     if batch.rows == 1 or (contiguous and len(set(sizes)) == 1 and MOST >= sizes[0] > 1):

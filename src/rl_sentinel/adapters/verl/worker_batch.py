@@ -48,7 +48,7 @@ def dynamic_batch_size() -> dict[str, Codec]:
 
 
 def equal_rows(batch: Batch) -> Batch:
-    """Rows that all train every token, so that a mean over tokens is the same for any split into micro-batches."""
+    """Train every token of all rows, so that a mean over tokens does not depend on the split into micro-batches."""
     return with_columns(batch, mask=torch.ones_like(batch.mask), length=torch.full_like(batch.length, batch.width))
 
 
@@ -56,7 +56,7 @@ def rows_are_equal(inputs: Inputs) -> str:
     """The reason to skip a batch where rows do not fill the width, or train different numbers of tokens; else empty."""
     counts = inputs.batch.mask.sum(1)
     equal = bool((counts == counts[:1]).all()) and bool((inputs.batch.length == inputs.batch.width).all())
-    return "" if equal else "rows train different numbers of tokens, and a micro-batch counts by its rows"
+    return "" if equal else "rows do not fill the width, or train different numbers of tokens"
 
 
 def forward_sizes(*, dynamic: bool) -> dict[str, Codec]:
@@ -99,7 +99,7 @@ def accelerator_fakes(target: Target, module: str, source: str) -> dict[str, Cal
 
 
 def sequences() -> dict[str, Codec]:
-    """Tensors of the full sequences: a one-token prompt, which is the row number, and the response."""
+    """Tensors of the full sequences: a one-token prompt, which is the row index, and the response."""
     return {
         "input_ids": Derived(_row_numbers, frozenset({"extra"})),
         "attention_mask": ResponseMask(AfterPrompt(1)),
@@ -132,7 +132,7 @@ def worker_data(tensors: Mapping[str, Codec], **meta: Codec) -> Object:
 
 
 def _row_numbers(inputs: Inputs) -> torch.Tensor:
-    """Token ids: the row number as a one-token prompt, then zeros."""
+    """Token ids: the row index as a one-token prompt, then zeros."""
     rows = torch.arange(inputs.batch.rows).unsqueeze(1)
     return torch.nn.functional.pad(rows, (0, inputs.batch.width + inputs.layout.extra))
 

@@ -56,7 +56,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def rates_of_worker(method: Callable[..., Any], kind: str, count: int, **settings: float) -> list[float]:
-    """The learning rates of ``count`` updates, from the part of the method after it builds the model."""
+    """Run the part of the method after it builds the model; return the rates of ``count`` updates."""
     numbers = {_NAMES[name]: value for name, value in settings.items()}
     about: dict[str, Any] = {"optimizer": "AdamW", "optimizer_impl": "torch.optim", "betas": (0.9, 0.999)}
     about |= {"weight_decay": 0.01, "override_optimizer_config": None, "num_cycles": 0.5}

@@ -205,7 +205,7 @@ def _misplaced(prompt: Tensor, response: Tensor, prompt_size: int, size: int) ->
 
 
 def _batch(kind: Any, prompts: list[list[int]], *, validate: bool) -> Any:  # noqa: ANN401 - of the class DataProto
-    """The prompts, padded at the left, and as lists."""
+    """The batch of the prompts: tensors padded at the left, and lists of token ids."""
     ids = [shifted(prompt) for prompt in prompts]
     width = 1 + max(map(len, ids))
     mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in ids])
