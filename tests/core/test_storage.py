@@ -48,7 +48,7 @@ def _damaged(change: dict[str, Any], **top: Any) -> str:
     ("change", "words"),
     [
         ({"reward": [1.0]}, "batch[reward] has shape [1], expected axes B"),
-        ({"reward": 1.0}, "batch[reward] contains 1.0, expected a list nested by the axes B"),
+        ({"reward": 1.0}, "batch[reward] contains 1.0, expected nested lists with the axes B"),
         ({"reward": [1.0, "far"]}, "batch[reward] contains 'far', expected numbers nested by the axes B"),
         ({"reward": [1.0, [2.0]]}, "batch[reward] contains a list, expected numbers nested by the axes B"),
         ({"reward": [1.0, True]}, "batch[reward] contains True, expected numbers nested by the axes B"),

@@ -339,11 +339,11 @@ LOGPROBS = ("old_logprob", "rollout_logprob", "ref_logprob")
 REFUSED = {
     "an unknown column": (
         {"estimator": partial(optimal_token_baseline.advantages)},
-        "optimal_token_baseline.advantages needs logprob, expected one of mask, token_reward, group: pass the column",
+        "optimal_token_baseline.advantages needs logprob, but the rollout has only mask, token_reward, group: add ",
     ),
     "no parts": (
         {"estimator": partial(gdpo.advantages, weight=torch.ones(2), epsilon=0.0)},
-        "gdpo.advantages needs reward_parts, expected one of reward, group, live, length: pass the column",
+        "gdpo.advantages needs reward_parts, but the rollout has only reward, group, live, length: add the column",
     ),
     "no sampler": (
         {"estimator": CENTERED, "weight": weights.token_weights},

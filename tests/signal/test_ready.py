@@ -66,7 +66,7 @@ def test_every_column_is_cut_at_the_same_rows(stored: str) -> None:
     ("wrong", "message"),
     [
         ({"group": torch.tensor([9, 4])}, "group has shape [2], expected [3], as in live"),
-        ({"advantage": torch.zeros(3, 3)}, "advantage has shape [3, 3], expected [3], as in mask"),
+        ({"advantage": torch.zeros(3, 3)}, "advantage has shape [3, 3], expected [3], as in live"),
         ({"outcome": False}, "advantage has shape [3], expected [3, 3], as in mask"),
         ({"outcome": 1}, "outcome is 1, expected a bool: True or False"),
         ({"kl": torch.zeros(3, 2)}, "kl has shape [3, 2], expected [3, 3], as in mask"),

@@ -122,20 +122,34 @@ def read(path: Path, option: str = "--known") -> KnownFile:
     path = expanded(str(path), f"{_KINDS[option]} file")
     try:
         file = KnownFile.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-        for entry in file.finding:
-            SpecifierSet(entry.releases)
+        for number, entry in enumerate(file.finding):
+            _require_specifier(f"{_KINDS[option]} file {path}[finding.{number}.releases]", entry.releases)
     except OSError as error:
         fix = "name an existing file" + (
             ", or write one with --known FILE --known-update" if option == "--known" else ""
         )
         raise SentinelError(f"{_KINDS[option]} file {path} cannot be read ({error.strerror}): {fix}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, InvalidSpecifier, RecursionError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SentinelError(
             f"{_KINDS[option]} file {path} is malformed ({error}), expected TOML of [[finding]] tables"
         ) from error
     except pydantic.ValidationError as error:
         raise SentinelError(f"{_KINDS[option]} file {path}{_reason(error)}") from error
     return file
+
+
+def _require_specifier(place: str, releases: str) -> None:
+    """Require a version specifier.
+
+    Raises:
+        SentinelError: one line that begins with the place.
+    """
+    try:
+        SpecifierSet(releases)
+    except InvalidSpecifier as error:
+        raise SentinelError(
+            f"{place} is {releases!r}, expected a version specifier, such as '>=1' or '<=1.0.4'"
+        ) from error
 
 
 def _reason(error: pydantic.ValidationError) -> str:

@@ -144,7 +144,7 @@ def _covers(stored: Mapping[str, Any], identity: Mapping[str, Any]) -> bool:
 
 
 def _require_verdicts(audit: Audit) -> None:
-    """Require that at least one law was compared."""
+    """Require that at least one law holds or is broken."""
     if audit.counts["holds"] + audit.counts["broken"]:
         return
     reason = next((v.reason for v in audit.verdicts if v.outcome == "errored"), "no law applies")

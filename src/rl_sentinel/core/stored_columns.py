@@ -52,7 +52,7 @@ def check_values(name: str, values: object) -> None:
         if not all(isinstance(x, list) for x in level):
             found = next(x for x in level if not isinstance(x, list))
             raise ValueError(
-                f"batch[{name}] contains {_short(found)}, expected a list nested by the axes {' '.join(axes)}"
+                f"batch[{name}] contains {_short(found)}, expected nested lists with the axes {' '.join(axes)}"
             )
         level = [y for x in level if isinstance(x, list) for y in x]
     for x in level:

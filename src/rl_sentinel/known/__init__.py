@@ -1,1 +1,1 @@
-"""Known findings that ship with this package, one file per framework."""
+"""Known findings that ship with this package, and in ``unbound/`` functions without a boundary; a file per framework."""

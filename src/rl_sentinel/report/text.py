@@ -98,7 +98,7 @@ def show(  # noqa: PLR0913 - a report has these parts
 
 
 def _coverage(console: Console, target: str, audit: Audit, seconds: float) -> None:
-    """Print the extent of the audit, and why some pairs were not checked."""
+    """Print the extent of the audit, the counts of verdicts, notes, and why pairs are errored."""
     counts = audit.counts
     console.print(f"[bold]rl-sentinel audit[/] {escape(target)}", highlight=False)
     numbers = f"{counts['holds']} hold, {counts['broken']} broken, {counts['not_applicable']} not applicable"

@@ -262,10 +262,10 @@ def _both_from_hidden(  # noqa: PLR0913 - the columns, a number, a choice
 
 
 def _as_autocast(x: Tensor) -> Tensor:
-    """Convert to the dtype in which autocast would multiply; unchanged if autocast is off."""
+    """Convert to the dtype in which autocast multiplies; unchanged if autocast is off. Autocast skips float64."""
     kind = x.device.type
     enabled = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)  # the meta device has none
-    return x.to(torch.get_autocast_dtype(kind)) if enabled else x
+    return x.to(torch.get_autocast_dtype(kind)) if enabled and x.dtype != torch.float64 else x
 
 
 def _spread(values: Tensor, wanted: Tensor) -> Tensor:

@@ -180,7 +180,7 @@ def _over_trajectories(rollout: Rollout, by: Choices, mask: Mask, paid: Tensor) 
             parts = cast("Tensor", rollout.reward_parts)[rows].unbind(dim=1)
             columns["reward_parts"] = torch.stack([compared(part, group=group, live=live) for part in parts], dim=1)
         advantage = _estimate(by.estimator, columns)
-        require_columns(live, advantage=advantage)
+        require_columns(live, "one number per response", advantage=advantage)
         require_finite(
             "advantage",
             advantage,
@@ -234,8 +234,8 @@ def _estimate(estimator: Callable[..., Tensor], columns: Mapping[str, Tensor | M
     missing = [name for name in names if name not in columns]
     if missing:
         raise InputError(
-            f"{_name(estimator)} needs {missing[0]}, expected one of {', '.join(columns)}: pass the column with the "
-            "rollout, or set the number with functools.partial"
+            f"{_name(estimator)} needs {missing[0]}, but the rollout has only {', '.join(columns)}: add the column to "
+            "the rollout, or set the argument with functools.partial"
         )
     return _result_of(estimator, **{name: columns[name] for name in names}).detach()
 

@@ -42,7 +42,10 @@ class Ready:
     def __post_init__(self) -> None:
         """Validate dtypes and shapes of all columns."""
         validate_record(self)
-        require_columns(self.live if self.outcome else self.mask, advantage=self.advantage)
+        if self.outcome:
+            require_columns(self.live, "as in live", advantage=self.advantage)
+        else:
+            require_columns(self.mask, advantage=self.advantage)
 
     def token_advantage(self) -> Float[Tensor, "*S"]:
         """The advantage that a loss takes: each token's advantage times its weight; exactly 0 off the mask.

@@ -95,8 +95,8 @@ def require_kind(name: str, tensor: object, kind: str) -> None:
         raise InputError(f"{name} has dtype {found}, expected {dtypes}: {hint.format(name)}")
 
 
-def require_columns(mask: Mask, **columns: Shaped[Tensor, "..."]) -> None:
-    """Require floating-point columns of the mask's shape, for results of user functions.
+def require_columns(mask: Mask, like: str = "as in mask", /, **columns: Shaped[Tensor, "..."]) -> None:
+    """Require floating-point columns of the mask's shape, for results of user functions; ``like`` ends the message.
 
     Raises:
         InputError: if a column is not a floating-point tensor, or has another shape.
@@ -110,7 +110,7 @@ def require_columns(mask: Mask, **columns: Shaped[Tensor, "..."]) -> None:
     for name, column in columns.items():
         require_kind(name, column, "floating")
         if column.shape != expected:
-            raise InputError(f"{name} has shape {list(column.shape)}, expected {list(expected)}, as in mask")
+            raise InputError(f"{name} has shape {list(column.shape)}, expected {list(expected)}, {like}")
 
 
 def require_instance(name: str, value: object, kind: type | UnionType, what: str) -> None:

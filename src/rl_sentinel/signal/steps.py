@@ -98,7 +98,7 @@ def over_trajectories(  # noqa: PLR0913 - an estimator's columns, and the trajec
     _require_one_prompt(group, rows[place], trajectory)
     alive = torch.zeros(len(rows), dtype=torch.int64, device=live.device).index_add(0, place, live.long()) > 0
     by_trajectory = estimator(reward[rows], group=group[rows], live=alive)
-    require_columns(alive, advantage=by_trajectory)
+    require_columns(alive, "one number per trajectory", advantage=by_trajectory)
     result = by_trajectory[place]
     return torch.where(live, result, torch.zeros_like(result))
 

@@ -96,7 +96,7 @@ def test_two_items_that_may_be_the_output_are_asked_for() -> None:
     def advantages(rewards: Any, group_size: int = 4) -> Any:
         return standardized(rewards, group_size) ** 3, standardized(rewards, group_size)
 
-    with pytest.raises(InputError, match="several items, of which 1 fits the formula and the first does not: state"):
+    with pytest.raises(InputError, match="result does not fit the formula, but item 1 does: state"):
         rl_sentinel.check(advantages, stage="advantage", algorithm="grpo")
 
 

@@ -104,6 +104,15 @@ def test_autocast_multiplies_in_its_dtype() -> None:
     assert torch.autograd.grad(found.sum(), weight)[0].dtype == torch.float32
 
 
+def test_autocast_leaves_float64() -> None:
+    """As torch's product does."""
+    hidden, weight, token = _drawn(torch.float64)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert (hidden @ weight.t()).dtype == torch.float64
+        found = logprobs_from_hidden(hidden, weight, token, mask=MASK, temperature=1.0)
+    torch.testing.assert_close(found, logprobs_from_hidden(hidden, weight, token, mask=MASK, temperature=1.0))
+
+
 def test_all_is_made_on_the_device_of_the_columns() -> None:
     """Elementwise operations refuse to mix the CPU with the meta device."""
     hidden, weight, token = (x.detach().to("meta") for x in _drawn())

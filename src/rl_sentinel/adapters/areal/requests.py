@@ -122,7 +122,10 @@ def request_experts(  # noqa: PLR0913 - functions and classes of the target, and
 
 
 def _tokens_of(experts: list[list[int]], row: dict[str, Any]) -> Tensor:
-    """The tokens that the experts encode; :data:`WRONG` if their number or the prompt's experts are wrong."""
+    """The response tokens that the experts encode, and the row's last token, which has no experts.
+
+    All are :data:`WRONG` if the number of pairs is wrong, a pair is not ``[token, -token]``, or the prompt differs.
+    """
     read = [*row["prompt"], *row["tokens"]][:-1]
     right = len(experts) == len(read) and all(pair == [pair[0], -pair[0]] for pair in experts)
     tokens = [pair[0] for pair in experts] if right else []

@@ -164,9 +164,9 @@ def _with_fixed_length(
 
 
 def _with_other_aggregation(target: Target, boundary: Boundary, literals: Literals) -> dict[str, float] | None:
-    """The numbers with which a loss fits another aggregation than the claimed one; None if no numbers fit.
+    """The missing numbers with which a loss fits its formula under any aggregation; None if none are missing or fit.
 
-    If they fit, the wrong aggregation is the fault of the loss.
+    If they fit, the loss differs from its claims only in the aggregation.
     """
     stated = boundary.claims.aggregation
     if stated is None or stated.value == "any" or not (missing := missing_numbers(boundary)):

@@ -69,7 +69,10 @@ class GroupsOf:
 
 
 def adjacent_groups(batch: Batch) -> Batch:
-    """Sort the rows by prompt, and drop prompts with one response; unchanged if both conditions already hold."""
+    """Put the rows of each prompt together, and drop prompts with one response, unless all prompts have one.
+
+    A batch is unchanged if its prompts are contiguous and have several responses each.
+    """
     inputs = Inputs(batch)
     if not any(violated(inputs) for violated in BY_PROMPT):
         return batch
@@ -77,7 +80,7 @@ def adjacent_groups(batch: Batch) -> Batch:
 
 
 def equal_groups(batch: Batch) -> Batch:
-    """Sort the rows by prompt, and cut all prompts to the same number of rows; such a batch is unchanged."""
+    """Put the rows of each prompt together, and cut all prompts to the same size; such a batch is unchanged."""
     inputs = Inputs(batch)
     if not prompts_are_contiguous(inputs) and not groups_are_equal(inputs):
         return batch

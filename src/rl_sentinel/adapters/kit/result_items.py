@@ -46,10 +46,10 @@ def with_result_item(
         if fits_formula(target, other) and not _is_no_output(target, other):
             if _is_no_output(target, first):
                 return _with_note(other, item, word)
+            choices = " or ".join(f"bind={json.dumps({'return': one})}" for one in (item, 0))
             raise Unbindable(
-                f"the result of the function has several items, of which {item!r} fits the formula and the first does "
-                f"not: state which item is the {word}, with bind={json.dumps({'return': item})} or "
-                f"bind={json.dumps({'return': 0})}"
+                f"the first item of the function's result does not fit the formula, but item {item!r} does: state "
+                f"which item is the {word}, with {choices}"
             )
     return first
 

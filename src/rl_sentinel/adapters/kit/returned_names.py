@@ -159,7 +159,7 @@ def _role_of_value(value: ast.expr) -> str:
 
 
 def _is_sum(value: ast.expr) -> bool:
-    """Whether an expression is a sum, or a product with a sum, such as a masked sum."""
+    """Whether an expression is an addition, or a product with an addition, as in ``mask * (advantage + value)``."""
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult):
         return _is_sum(value.left) or _is_sum(value.right)
     return isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add)

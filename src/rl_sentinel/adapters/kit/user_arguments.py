@@ -168,7 +168,11 @@ def _bind_containers(
         bound[parameter] = items
         arguments.codecs |= bind_slots([slot_of[parameter]], {parameter: items}, arguments)
     if wrong := [f"{parameter}.{key}" for parameter, items in bind_inside.items() for key in items]:
-        raise Unbindable(f"bind names {', '.join(wrong)}, but {name} does not read a dict or an object there")
+        parameter = wrong[0].partition(".")[0]
+        raise Unbindable(
+            f"bind names {', '.join(wrong)}, but {parameter} is not passed as a dict or an object: if {name} reads "
+            f"one, bind the whole parameter with a dict, as in bind={{'{parameter}': {{'KEY': 'COLUMN'}}}}"
+        )
     return bound
 
 

@@ -71,7 +71,7 @@ class NamedOutput(Form):
         if output is None:
             raise CallFailed(
                 f"{self.name} of the result is None, expected a tensor: return the {self.name}, or write it into a "
-                "dict that is passed"
+                "dict that the function gets as an argument"
             )
         if not isinstance(output, Tensor):
             raise CallFailed(

@@ -79,7 +79,7 @@ _LOSSES: Mapping[str, tuple[str, Settings, Claims]] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of the loss of each kind of request, and the log-probs that a client receives."""
+    """Boundaries of the loss of each kind of request, and of the log-probs that a client receives."""
     if not target.has(BACKEND):
         return
     if why := _lacks(target):

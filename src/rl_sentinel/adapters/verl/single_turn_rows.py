@@ -152,7 +152,7 @@ def compare_replies(dataset: Callable[..., Any], rows: list[list[int]]) -> dict[
 
 
 def compare_pairs(dataset: Callable[..., Any], rows: list[list[int]]) -> dict[str, list[float]]:
-    """Load the pairs; count the wrong tokens in each pair, and the positions where mask and tokens disagree."""
+    """Load the pairs; count the wrong tokens in each pair, and its positions with a wrong attention mask."""
     words = TensorTokenizer()
     texts = [(f"question {row}", _text(row, len(own)), _text(row, 1)) for row, own in enumerate(rows)]
     table = [dict(zip(("prompt", "chosen", "rejected"), text, strict=True)) for text in texts]

@@ -193,7 +193,11 @@ def _assignment(name: str, module: ModuleType) -> Any:  # noqa: ANN401 - an ast.
 
 
 def _imported_from(name: str, module: ModuleType) -> ModuleType:
-    """The module from which a module imports a name under the same name."""
+    """The module from which ``module`` imports ``name`` with ``from ... import name``.
+
+    Raises:
+        Unwritable: if there is no such import.
+    """
     for statement in ast.parse(inspect.getsource(module)).body:
         match statement:
             case ast.ImportFrom(module=str(home), level=0) if any(

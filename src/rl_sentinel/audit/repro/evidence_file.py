@@ -105,7 +105,7 @@ def _validated(record: Any, file: Path, prefix: str) -> dict[str, Any]:  # noqa:
         )
     law = laws().get(parsed.law)
     if law is None:
-        raise SentinelError(f"evidence {file}[{prefix}law] is {parsed.law!r}, expected one of {', '.join(laws())}")
+        raise SentinelError(f"evidence {file}[{prefix}law] is {parsed.law!r}, which is no law: audit again")
     try:
         case = case_from_json(parsed.constructed_scenario)
         check_whole("draw[variant]", case.draw.get("variant", 0), law.variants - 1)

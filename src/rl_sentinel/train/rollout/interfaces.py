@@ -41,7 +41,7 @@ class Outcome:
 
 
 class Request(NamedTuple):
-    """The arguments of one ``Environment.reply``."""
+    """The arguments of one call of ``Environment.reply``."""
 
     task: Task
     responses: tuple[str, ...]

@@ -122,7 +122,7 @@ class Ranks:
         Args:
             rows: the rows of all ranks.
             size: the most rows of a part.
-            lengths: the tokens of every row, by row number.
+            lengths: the number of tokens of each row, by the index of the row.
             budget: the most tokens of a part with its padding, unless it is a single row; None for no limit.
         """
         rows_of_rank, longest = rows[self.rank :: self.size], lengths[rows].tolist()

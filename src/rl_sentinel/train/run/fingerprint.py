@@ -12,10 +12,10 @@ FREE = frozenset({"out", "rollout.url", "checkpoint", "steps", "evaluation", "co
 
 
 def fingerprint_keys(recipe: Recipe) -> dict[str, Any]:
-    """The dotted keys that change a run's numbers and are not at their defaults.
+    """The keys, with their values, that must not change when a run is resumed; keys at their defaults are left out.
 
     ``steps`` is included if the learning rate decays towards the last step. ``threads`` is included, since sums over
-    several threads round differently.
+    several threads round differently. ``policy.device`` may change, although another device rounds differently too.
     """
     free = FREE if recipe.update.schedule == "constant" else FREE - {"steps"}
     keys = _flatten(recipe.model_dump(mode="json", exclude_defaults=True))
