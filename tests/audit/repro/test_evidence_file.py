@@ -83,7 +83,7 @@ def test_what_is_no_evidence_is_told_in_one_line(tmp_path: Path, data: Any, word
 
 
 def test_edited_record_is_told(tmp_path: Path) -> None:
-    with pytest.raises(SentinelError, match=r"\[law\] is 'XYZ999', expected one of CFG001, "):
+    with pytest.raises(SentinelError, match=r"\[law\] is 'XYZ999', which is no law: audit again"):
         stored(_file(tmp_path, evidence(law="XYZ999")))
     record = evidence()
     record["constructed_scenario"]["draw"] = {"variant": 10**6}
