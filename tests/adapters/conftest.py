@@ -1,6 +1,8 @@
 """Loading a target from sources written into a temporary folder, and putting imports back after."""
 
+import ast
 import builtins
+import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -22,6 +24,8 @@ def loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loads]:
     """Write a tree and an overlay, and load the framework's package from there."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.setattr(sys, "path_hooks", list(sys.path_hooks))
+    monkeypatch.setitem(vars(inspect), "ast", ast)
     monkeypatch.setattr(builtins, "__import__", builtins.__import__)
     modules, environment = dict(sys.modules), dict(os.environ)
     used.clear()

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -217,6 +218,28 @@ def test_fakes_bare_packages_and_environment(loaded: Loaded) -> None:
     with pytest.raises(ImportError, match="cannot import name 'nothing'"):
         from toy.engine import nothing  # type: ignore[import-not-found]  # noqa: F401, PLC0415 - a name that the package lacks
     assert used["mega.core.parallel"] == "fake"
+
+
+def test_type_parameters_are_read(loaded: Loaded) -> None:
+    source = """
+        from __future__ import annotations
+        from dataclasses import dataclass
+
+        @dataclass
+        class Box[T]:
+            item: T
+
+            def mapped[U](self, function) -> Box[U]:
+                return Box(function(self.item))
+
+        def opened[T](box: Box[T]) -> T:
+            return box.item
+    """
+    target = loaded({"toy/boxes.py": source})
+    box = target.find("toy.boxes.Box")
+    assert target.find("toy.boxes.opened")(box[int](2).mapped(lambda x: x + 1)) == 3
+    assert target.source(box) == ("toy/boxes.py", 5)
+    assert "item: T" in inspect.getsource(box)
 
 
 def test_a_former_package_is_loaded(tmp_path: Path, loaded: Loaded) -> None:

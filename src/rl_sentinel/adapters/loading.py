@@ -18,6 +18,7 @@ from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.stand_ins import StandIn, forbid_stand_ins
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.errors import Unbindable
+from rl_sentinel.core.type_parameters import parse_source, read_type_parameters
 
 __all__ = ["forbid_stand_ins", "load", "used"]
 
@@ -46,6 +47,7 @@ def load(framework: Framework, root: Path, version: str, overlay: Sequence[Path]
         raise Unbindable(f"{framework.package} is absent in {root}, expected the folder that contains it")
     folders = tuple(p.resolve() for p in overlay)
     sys.path[:0] = [str(root), *map(str, folders)]
+    read_type_parameters(root)
     importlib.invalidate_caches()
     os.environ.update(framework.environment)
     sys.meta_path.insert(0, _Bare(root, frozenset(framework.bare)))
@@ -170,14 +172,14 @@ def _optional_lines(file: str) -> tuple[tuple[int, int], ...]:
     """First and last line of each ``try`` body whose handler ignores a failed import."""
     return tuple(
         (node.body[0].lineno, node.body[-1].end_lineno or node.body[-1].lineno)
-        for node in _statements(ast.parse(Path(file).read_bytes()))
+        for node in _statements(parse_source(Path(file).read_bytes()))
         if isinstance(node, ast.Try) and any(_ignores_import_error(handler) for handler in node.handlers)
     )
 
 
 def _exports(file: Path) -> Iterator[tuple[str, str]]:
     """Names that a package's ``__init__`` imports, each with its submodule (``.loss``); empty for other packages."""
-    for node in _statements(ast.parse(file.read_bytes())):
+    for node in _statements(parse_source(file.read_bytes())):
         if isinstance(node, ast.ImportFrom):
             near = f".{node.module}" if node.level == 1 and node.module else ""
             yield from ((alias.asname or alias.name, near) for alias in node.names)

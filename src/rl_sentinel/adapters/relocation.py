@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Self
 
+from rl_sentinel.core.type_parameters import parse_source
+
 #: Maximum parts of a dotted path after the module: a class and its method.
 _NAMES = 2
 
@@ -69,7 +71,7 @@ def _common(module: str, parts: list[str]) -> int:
 def _definitions(file: Path) -> frozenset[str]:
     """Functions, classes and variables of a module, and methods as ``Class.method``."""
     try:
-        return frozenset(_names(ast.parse(file.read_bytes())))
+        return frozenset(_names(parse_source(file.read_bytes())))
     except SyntaxError:
         return frozenset()
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
+from rl_sentinel.core.type_parameters import parse_source
+
 _NAME = re.compile(r"[A-Za-z_*][\w.*]*")
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -20,7 +22,7 @@ def function_names(root: Path, file: str, text: str) -> tuple[str, ...]:
     place = _place(root, file)
     if place is None:
         return ()
-    defined = dict(_defined(ast.parse(place.read_bytes())))
+    defined = dict(_defined(parse_source(place.read_bytes())))
     names = []
     for word in _NAME.findall(text):
         for name, is_class in defined.items():

@@ -29,6 +29,7 @@ from rl_sentinel.adapters.verl import (
     engine_passes,
     expert_load,
     generation_batches,
+    greedy_baselines,
     importance_weights,
     kl,
     launched_servers,
@@ -152,8 +153,9 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         engine_configuration,
         legacy_settings,
         listed_options,
-        worker_rollouts,  # and the next four, last: they let vLLM seem to be installed
+        worker_rollouts,  # and the next five, last: they let vLLM seem to be installed
         rollout_servers,
+        greedy_baselines,
         adapter_requests,
         engine_caches,
         launched_servers,

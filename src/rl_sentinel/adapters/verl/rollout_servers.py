@@ -9,6 +9,8 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from rl_sentinel.adapters.kit.arriving_settings import arriving_outputs
 from rl_sentinel.adapters.kit.containers import EachRow, Object, Table
 from rl_sentinel.adapters.kit.forms import Ragged
@@ -120,8 +122,17 @@ def distribution(name: str, number: str = "9999.0") -> Iterator[None]:
         importlib.metadata.version = known
 
 
-def options_sent(worker: type, server: type, rollout: Any, validate: bool) -> dict[str, float]:  # noqa: ANN401, FBT001
-    """Send one request of the worker, and return the numeric options that reach the engine."""
+def options_sent(
+    worker: type,
+    server: type,
+    rollout: Any,  # noqa: ANN401 - a configuration of the target
+    validate: bool,  # noqa: FBT001 - a setting
+    greedy: str = "",
+) -> dict[str, float]:
+    """Send one request of the worker, and return the numeric options that reach the engine.
+
+    ``greedy`` is the place where the trainer asks for a greedy baseline: a column of the rows, or ``"meta_info"``.
+    """
     engine = Engine(ScriptedResponse([0], [1], [-1.0], [0]), 1)
     serving = server_of(server, rollout, engine)
     asking = make_worker(worker, rollout)
@@ -136,8 +147,12 @@ def options_sent(worker: type, server: type, rollout: Any, validate: bool) -> di
     asking._run_agent_loop = ask  # noqa: SLF001 - the loop passes its options on
     asking._postprocess = lambda outputs, **_about: outputs  # noqa: SLF001 - nothing is read of it
     asking.background_tasks = set()
-    batch = queued_batch if worker.__name__.endswith("TQ") else Batch
-    asyncio.run(run(batch(validate=validate)))
+    batch = queued_batch(validate=validate) if worker.__name__.endswith("TQ") else Batch(validate=validate)
+    if greedy == "meta_info":
+        batch.meta_info["do_sample"] = False
+    elif greedy:
+        batch.non_tensor_batch[greedy] = np.zeros(1, dtype=bool)
+    asyncio.run(run(batch))
     numbers = {name: float(value) for name, value in engine.sent[0].items() if isinstance(value, int | float)}
     return defaultdict(lambda: float("nan"), numbers)
 

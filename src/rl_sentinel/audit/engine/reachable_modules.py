@@ -11,6 +11,7 @@ from typing import Any
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.engine.function_filter import in_file_of
 from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.type_parameters import parse_source
 
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.\w+)+")
 
@@ -91,7 +92,7 @@ def _plain_values(path: Path) -> frozenset[str]:
 @cache
 def _tree(path: Path) -> ast.AST:
     try:
-        return ast.parse(path.read_bytes())
+        return parse_source(path.read_bytes())
     except (SyntaxError, ValueError):
         return ast.Module(body=[], type_ignores=[])
 

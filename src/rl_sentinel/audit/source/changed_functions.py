@@ -9,6 +9,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from rl_sentinel.core.type_parameters import parse_source
+
 #: Line and byte, both from 0.
 _Position = tuple[int, int]
 
@@ -74,7 +76,7 @@ def _parts(text: str) -> _Parts | None:
     """The parts of a file; None if it is not Python of this interpreter's version."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     try:
-        tree = ast.parse(text)
+        tree = parse_source(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     lines = [line.encode() for line in text.split("\n")]

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from rl_sentinel.core.type_parameters import parse_source
+
 #: Role of a value in the training signal -> pattern of the names of its parameters and keys, matched as a whole.
 ROLES = {
     "advantage": r"advantages?|advs?",
@@ -57,7 +59,7 @@ def signal_functions(root: Path, package: str) -> list[SignalFunction]:
 
 def _functions_of(file: Path, relative: str) -> Iterator[SignalFunction]:
     try:
-        tree = ast.parse(file.read_bytes())
+        tree = parse_source(file.read_bytes())
     except (SyntaxError, ValueError):
         return
     for name, node in functions_in(tree):
