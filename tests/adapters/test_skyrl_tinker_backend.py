@@ -184,7 +184,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
 
 def test_all_boundaries_answer(loads: Loads) -> None:
     target, boundaries = _bound(loads)
-    assert len(boundaries) == 6
+    assert len(boundaries) == 7
     assert answering({(one.stage, setting): one for setting, one in boundaries.items()}, target) == []
 
 
@@ -211,6 +211,7 @@ CASES: list[tuple[Law, str, dict[str, str]]] = [
     (SPL002, "ppo", {"FILLED": "copies"}),
     (SPL001, "cross_entropy", {"SCALE": "* len(part['loss_mask']) / len(data['loss_mask'])"}),
     (PLC004, "outputs", {"ORDER": "rows[::-1]"}),
+    (PLC004, "outputs, cross_entropy", {"ORDER": "rows[::-1]"}),
 ]
 
 

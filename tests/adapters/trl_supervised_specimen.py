@@ -8,6 +8,7 @@ CONFIG = """
         output_dir: str = ""
         padding_free: bool = False
         remove_unused_columns: bool = True
+        completion_only_loss: object = None
 """
 
 TRAINER = """

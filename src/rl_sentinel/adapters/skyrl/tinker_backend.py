@@ -1,6 +1,7 @@
 """Training through SkyRL's Tinker server: requests become one batch, which the policy worker trains."""
 
 import dataclasses
+import inspect
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -89,15 +90,18 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     for name, (loss_fn, settings, claimed) in _LOSSES.items():
         yield from bindable(target, _boundary(target, loss_fn, "policy-loss", loss, {name: settings}, claimed))
     rows = {"logprob": Output("B T", "nats", "logprob", at=Use("trained")["logprobs"], form=Ragged())}
-    outputs = _boundary(target, "ppo", "batch", rows, {"outputs": {}}, _ROWS)
-    yield from bindable(
-        target,
-        dataclasses.replace(
-            outputs,
-            reads=frozenset({"logprob", "length"}),
-            requires=(*outputs.requires, no_empty_response),
-        ),
-    )
+    for loss_fn, name in ((_policy_loss(target), "outputs"), ("cross_entropy", "outputs, cross_entropy")):
+        outputs = _boundary(target, loss_fn, "batch", rows, {name: {}}, _ROWS)
+        reads, requires = frozenset({"logprob", "length"}), (*outputs.requires, no_empty_response)
+        yield from bindable(
+            target, dataclasses.replace(outputs, reads=reads, unused=frozenset[str](), requires=requires)
+        )
+
+
+def _policy_loss(target: Target) -> str:
+    """A policy loss that clients of this release can ask for; early releases do not register PPO's."""
+    registered = inspect.getsource(inspect.getmodule(target.find(REGISTRY)))  # type: ignore[arg-type]  # a class has a module
+    return "ppo" if '"ppo"' in registered else "importance_sampling"
 
 
 def _lacks(target: Target) -> str:

@@ -122,7 +122,7 @@ def fetch_samples(run: Callable[..., Any], prompts: list[list[dict[str, Any]]]) 
 
 def _records(prompts: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
     """The records of the buffer, one per row. Earlier prompts have later times, since the newest ones are taken."""
-    records = []
+    records = list[dict[str, Any]]()
     for number, prompt in enumerate(prompts):
         for row in prompt:
             finish = {"finish_reason": "length" if row["truncated"] else "stop"}

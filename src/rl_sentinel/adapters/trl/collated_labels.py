@@ -43,13 +43,15 @@ _DOCS = (
 class Data:
     """One format of data set. ``row`` builds a row with a given number of words; the other fields are settings.
 
-    ``needs`` is text in the source of releases that accept the format.
+    ``needs`` is text in the source of releases that accept the format. With ``completion``, only the completion trains,
+    which releases do by themselves for prompts with completions.
     """
 
     row: Callable[[int], dict[str, Any]]
     padding: str = "<pad>"
     flat: bool = False
     needs: str = ""
+    completion: bool = False
 
 
 def _words(count: int) -> str:
@@ -84,7 +86,7 @@ FORMS: dict[str, Data] = {
     "texts, padded with the end token": Data(_text, padding="<eos>"),
     "messages, padded with the end token": Data(_messages, padding="<eos>"),
     "completions, padded with the end token": Data(_completion, padding="<eos>", needs='"completion_mask"'),
-    "tokens with a completion mask": Data(_masked, needs='"completion_mask"'),
+    "tokens with a completion mask": Data(_masked, needs='"completion_mask"', completion=True),
     "tokens with labels": Data(_labeled, needs='"labels"'),
     "texts, padding-free": Data(_text, flat=True),
     "completions, padding-free": Data(_completion, flat=True, needs='"completion_mask"'),
@@ -110,6 +112,7 @@ def compare_labels(trainer: Callable[..., Any], name: str, lengths: Tensor) -> d
     form, words = FORMS[name], lengths.sum(1).tolist()
     settings: dict[str, Any] = {"padding_free": True, "attention": FLAT_ATTENTION} if form.flat else {}
     settings |= {"remove_unused_columns": True}  # the default
+    settings |= {"completion_only_loss": True} if form.completion else {}
     ready = make_pair_trainer(trainer, rows=[form.row(count) for count in words], padding=form.padding, **settings)
     prepared = list(ready.train_dataset)
     batch = ready.data_collator(kept_rows(ready))

@@ -1,5 +1,6 @@
 """TRL's data set preparation: token ids and trained tokens, compared with the chat template."""
 
+import importlib
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -162,7 +163,11 @@ def compare_rows(
     A BOS token at the start of a row is optional, unless the tokenizer ``starts`` each text with one.
     """
     words = lengths.sum(1).tolist()
-    rows = [example(row, n, sides, chat=chat) for row, n in enumerate(words)]
+    labeled = '"label"' in inspect.getsource(importlib.import_module(trainer.__module__))
+    rows = [
+        {name: part for name, part in example(row, n, sides, chat=chat).items() if name != "label" or labeled}
+        for row, n in enumerate(words)
+    ]
     ready = make_pair_trainer(trainer, rows=rows, tokenizer=make_starting_tokenizer if starts else make_tokenizer)
     tokenizer = getattr(ready, "processing_class", None) or ready.tokenizer
     count, off, wrong = [], [], []

@@ -91,7 +91,10 @@ class Connection:
 
     def __init__(self, request: dict[str, Any]) -> None:
         """Store the arguments of the request."""
-        self.commands = [{"type": "call", "method": "generate", "kwargs": request}, {"type": "shutdown"}]
+        self.commands: list[dict[str, Any]] = [
+            {"type": "call", "method": "generate", "kwargs": request},
+            {"type": "shutdown"},
+        ]
         self.replies: list[Any] = []
 
     def recv(self) -> dict[str, Any]:
@@ -115,7 +118,7 @@ def fake_vllm(engine: Callable[..., Any], *names: str) -> Iterator[None]:
             place.setdefault(name, value)
     with (
         patch.dict(os.environ),
-        patch.dict(sys.modules, {"vllm": module}),  # type: ignore[dict-item]  # only its attributes are read
+        patch.dict(sys.modules, {"vllm": module}),
         replaced_globals(*modules, **fakes, **more, vllm=module),
     ):
         yield

@@ -131,7 +131,7 @@ def training_step(release: Release, name: str, family: Family) -> Boundary:
     """The boundary of KTO's training step under the settings of a family, and of the metrics that it logs."""
     made = labeled_step(release, name, family, train_on_logprobs, _PRODUCER)
     log = Step(call=logged_metrics, name="logs", arguments={"learner": Earlier(Use("trainer"))})
-    metrics = ("rewards", "logps") if '"logps/' in release.source else ("rewards",)
+    metrics = ("rewards", "logps") if "logps/" in release.source else ("rewards",)
     quantities = {n: q for n, q in LOGGED.items() if n.startswith(metrics) or (n == "kl" and family.sorts)}
     numbers = {n: Output("", "nats", at=Use("logs")[n], form=Number()) for n in quantities}
     return replace(
