@@ -1,1 +1,1 @@
-"""Known findings that ship with this package; ``unbound/`` lists functions without a boundary. One file per framework."""
+"""Known findings that ship with this package. ``unbound/`` lists functions without a boundary; a file per framework."""
