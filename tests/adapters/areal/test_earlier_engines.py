@@ -63,7 +63,26 @@ def _copying(**options: bool) -> dict[str, str]:
     return files
 
 
-SHAPES = (_inline, _copying)
+#: A class with the name and the shape of the one that the first releases pass.
+TENSORS = """
+    class TensorDict(dict):
+        def __init__(self, columns, batch_size):
+            super().__init__(columns)
+            assert batch_size == [len(columns["input_ids"])]
+
+"""
+
+
+def _first(**options: bool) -> dict[str, str]:
+    """The specimen with trainers that take a ``TensorDict``."""
+    files = _inline(**options)
+    for path in ("areal/trainer/ppo/actor.py", "areal/trainer/ppo/critic.py", "areal/trainer/sft/lm_engine.py"):
+        checked = "(self, data):\n            assert isinstance(data, TensorDict)\n"
+        files[path] = files[path].replace("(self, data):\n", checked) + TENSORS
+    return files
+
+
+SHAPES = (_inline, _copying, _first)
 
 
 def _bound(target: Target) -> dict[str, Boundary]:

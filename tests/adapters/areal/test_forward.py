@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from adapters.areal.test_earlier_engines import TENSORS
 from adapters.areal_specimen import CONFIG
 from adapters.checks import judged_at, outputs_of
 from adapters.kit.round_trip import check_round_trip
@@ -12,7 +13,7 @@ from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.forward import boundaries
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import batch_of
-from rl_sentinel.core.boundary import Boundary, Unbound
+from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.knob_without_effect import LAW as CFG001
@@ -238,11 +239,10 @@ def test_releases_whose_actor_reads_the_logits(loads: Loads, heat: str, found: b
     assert (judgement.found is not None) is found
 
 
-def test_a_tensordict_is_not_passed(loads: Loads) -> None:
-    early = EARLY_ENGINE.replace("input_,", "input_: 'TensorDict',")
-    target = loads(
-        FRAMEWORK, _tree() | {"areal/engine/fsdp_engine.py": early, "areal/trainer/ppo/actor.py": EARLY_ACTOR}
-    )
-    (unbound,) = boundaries(target)
-    assert isinstance(unbound, Unbound)
-    assert unbound.reason.endswith("takes a TensorDict, expected a dict")
+def test_releases_that_take_a_tensordict(loads: Loads) -> None:
+    actor = EARLY_ACTOR.replace("HEAT", "self.config.temperature") + TENSORS
+    early = {"areal/engine/fsdp_engine.py": EARLY_ENGINE, "areal/trainer/ppo/actor.py": actor}
+    target, boundary = _bound(loads, _tree() | early)
+    judgement = judged_at(REF001, boundary, "other temperature", target)
+    assert judgement.tried
+    assert judgement.found is None

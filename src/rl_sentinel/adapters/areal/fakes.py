@@ -161,6 +161,9 @@ def inline_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's eng
     kind.optimizer_config = SimpleNamespace(gradient_clipping=1.0)
     kind.lr_scheduler = SimpleNamespace(get_last_lr=lambda: [0.0])
     kind.world_mesh = kind.data_parallel_group = None
+    # What the first releases read.
+    kind.fsdp_tp_device_mesh, kind.sp_group = SimpleNamespace(), None
+    kind.dp_world_size = kind.sp_world_size = kind.tp_world_size = 1
     return engine
 
 
@@ -173,7 +176,8 @@ def sharing_sequences(engine: Any, ranks: int) -> Iterator[None]:  # noqa: ANN40
     """Let ranks share each sequence: replace the engine's group and sizes, and torch's collectives."""
     join = vars(inspect.getmodule(engine.__mro__[1])).get("set_ulysses_sequence_parallel_group", lambda _group: None)
     engine.parallel_helper = SimpleNamespace(dp_size=1, sp_size=ranks, tp_size=1)
-    engine.sp_group = _SHARED
+    engine.sp_group = _SHARED if ranks > 1 else None
+    engine.dp_world_size, engine.sp_world_size, engine.tp_world_size = 1, ranks, 1  # of the first releases
     size, rank = dist.get_world_size, dist.get_rank
     collectives = {
         "get_world_size": lambda group=None: ranks if group is _SHARED else size(group),
@@ -235,7 +239,7 @@ def update(
     names = (*LOGGING, *(() if log else ("denominator",)))
     filters = {name: _only_names(getattr(tracker, name), log) for name in names if hasattr(tracker, name)}
     model = getattr(trainer.engine, "model", None)
-    placed = model.take_columns(data) if isinstance(model, PlacedModel) else data
+    placed = as_passed(method, model.take_columns(data) if isinstance(model, PlacedModel) else data)
     with replaced_globals(vars(tracker), **filters):
         if ranks == 1:
             method(trainer, placed)
@@ -249,6 +253,12 @@ def update(
     logged = tracker.export_all() if log else {}
     # Some releases open the tracker's scope inside the method, newer ones around the call.
     return {"loss": loss, "logged": {name.partition("/")[2]: number for name, number in logged.items()} | logged}
+
+
+def as_passed(method: Callable[..., Any], data: dict[str, Any]) -> Any:  # noqa: ANN401 - as the method takes it
+    """The data as a method of a trainer takes it: a dict, or a ``TensorDict`` in the first releases."""
+    kind = inspect.unwrap(method).__globals__.get("TensorDict")
+    return kind(data, batch_size=[len(data["input_ids"])]) if kind else data
 
 
 def _only_names(function: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., None]:

@@ -1,6 +1,5 @@
 """AReaL's forward passes: log-probs or values of padded data, which the engine splits, packs and unpacks."""
 
-import inspect
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.areal.arguments import ACTOR, CONFIG, ROLLOUT, SPLIT, padded_to_longest
-from rl_sentinel.adapters.areal.fakes import fsdp_engine, own_part, sharing_sequences
+from rl_sentinel.adapters.areal.fakes import as_passed, fsdp_engine, own_part, sharing_sequences
 from rl_sentinel.adapters.areal.updates import CRITIC, CRITIC_CONFIG, ENGINE, choose_platform
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
@@ -48,10 +47,6 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         if failing := target.fails(needed):
             yield Unbound(f"{path} -> {forward}", "batch", failing)
             return
-    parameters = inspect.signature(target.find(forward)).parameters.values()
-    if any("TensorDict" in str(parameter.annotation) for parameter in parameters):
-        yield Unbound(f"{path} -> {forward}", "batch", f"{forward} takes a TensorDict, expected a dict")
-        return
     choose_platform(target)
     yield from bindable(target, _log_probs(path, forward))
     if values and not target.fails(values):
@@ -96,8 +91,9 @@ def forward_pass(
     kind.outputs = kind.outputs.reshape(len(kind.outputs), -1)
     kind.tokens = data["input_ids"][mask.bool()]
     rows = (mask.flatten().cumsum(0) - 1).reshape(mask.shape).clamp(min=0)
+    passed = [as_passed(method, {**data, OUTPUT_ROWS: rows}) for _ in range(ranks)]
     with sharing_sequences(kind, ranks):
-        answers = run_on_ranks(ranks, lambda _rank: method(trainer, {**data, OUTPUT_ROWS: rows}))
+        answers = run_on_ranks(ranks, lambda rank: method(trainer, passed[rank]))
     same = torch.stack([answer == answers[0] for answer in answers]).all(0)
     return torch.where(same, answers[0], float("inf"))
 

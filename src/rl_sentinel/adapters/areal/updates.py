@@ -134,6 +134,16 @@ def _updates(target: Target, engine: Engine) -> Iterator[Boundary | Unbound]:
             rows = Family(settings=family.settings)
             boundary = _boundary("rows", method, (ACTOR, CONFIG), rows, data, LOGGED_ROWS, engine)
             yield from _bound(target, boundary, method, engine)
+    if engine is not _INLINE or target.has(CRITIC):  # the first releases have no critic
+        yield from _critic(target, engine)
+    if engine not in _ONE_FAMILY:
+        method, numbers = method_of(target, LM, "train_lm"), SFT_LOGGED if engine is _FSDP else {}
+        boundary = _boundary("sft", method, (LM, LM_CONFIG), SFT_FAMILY, outputs, numbers, engine)
+        yield from _bound(target, boundary, method, engine)
+
+
+def _critic(target: Target, engine: Engine) -> Iterator[Boundary | Unbound]:
+    """The update of the critic, in releases that have one."""
     critic = {
         VALUES: Column("value", _SHIFTED, leaf=True),
         "values": Column("old_value", _SHIFTED),
@@ -143,10 +153,6 @@ def _updates(target: Target, engine: Engine) -> Iterator[Boundary | Unbound]:
     classes = (CRITIC, CRITIC_CONFIG)
     boundary = _boundary("critic", method, classes, CRITIC_FAMILY, critic, numbers, engine, stage="value-loss")
     yield from _bound(target, boundary, method, engine)
-    if engine not in _ONE_FAMILY:
-        method, numbers = method_of(target, LM, "train_lm"), SFT_LOGGED if engine is _FSDP else {}
-        boundary = _boundary("sft", method, (LM, LM_CONFIG), SFT_FAMILY, outputs, numbers, engine)
-        yield from _bound(target, boundary, method, engine)
 
 
 def numbers_of_tokens(form: FullSequence) -> Computed:
@@ -172,11 +178,8 @@ def copies_inputs(target: Target) -> bool:
 
 
 def trains_inline(target: Target) -> bool:
-    """Whether the engine's update method computes the loss inline, from a dict."""
-    if not target.has(_INLINE.train) or target.fails(_INLINE.train):
-        return False
-    annotations = [str(p.annotation) for p in inspect.signature(target.find(_INLINE.train)).parameters.values()]
-    return not any("TensorDict" in annotation for annotation in annotations)
+    """Whether the engine's update method computes the loss inline, from a dict or a ``TensorDict``."""
+    return target.has(_INLINE.train) and not target.fails(_INLINE.train)
 
 
 def _is_read(target: Target, entries: Mapping[str, Codec]) -> bool:
