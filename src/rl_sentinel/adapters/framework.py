@@ -50,7 +50,7 @@ class Framework:
         return (self.package, *self.former)
 
     def places(self) -> Iterator[tuple[str, str]]:
-        """Folders of a checkout that may contain the import package, each with its name; newest layout first."""
+        """Folders of a checkout that may contain the import package, each with its name; the newest name is first."""
         for package in self.packages:
             yield from ((folder, package) for folder in ("", "src", package.replace("_", "-")))
 

@@ -41,7 +41,7 @@ class LiveTarget(Target):
         return self.function
 
     def source(self, function: Callable[..., Any]) -> tuple[str, int]:
-        """File and line of the function; for a notebook function, the name of the cell.
+        """File and line of the function; outside of the root or in a notebook, only the name of the file or cell.
 
         Raises:
             Unbindable: if the function is not written in Python.

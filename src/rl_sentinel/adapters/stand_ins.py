@@ -149,7 +149,7 @@ class StandIn:
         self._children[name] = value
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - decorator, class, function
-        """Return the only argument if it is code of the target, otherwise another stand-in."""
+        """Return the only argument if it is code of the target, a new class for a metaclass, else another stand-in."""
         _touch(f"{self._name}()", self._roots)
         if len(args) == 1 and not kwargs and _is_code_under(args[0], self._roots):
             return args[0]

@@ -115,7 +115,8 @@ class Target:
         """The object at a dotted path; code from outside of the tree is refused.
 
         Raises:
-            Unbindable: if it does not exist, or its code is outside of the tree.
+            Absent: if it does not exist.
+            Unbindable: if its module cannot be imported, or its code is outside of the tree.
         """
         if path in self._objects:
             return self._objects[path]

@@ -98,7 +98,7 @@ def claims_of(stage: Stage, algorithm: str, claims: Mapping[str, str | bool | No
             value of the claim, None sets this value.
 
     Raises:
-        SentinelError: as :func:`parse_claims`.
+        SentinelError: as :func:`claims_from_options`.
 
     Example:
         >>> from rl_sentinel.adapters.user_claims import claims_of
@@ -117,7 +117,7 @@ def claims_from_options(stage: Stage, algorithm: str, texts: Iterable[str]) -> C
     """Like :func:`claims_of`, for claims as texts ``key=value``; ``key=none`` removes an implied claim.
 
     Raises:
-        SentinelError: as :func:`parse_claims`.
+        SentinelError: if the algorithm does not exist at this stage, or as :func:`parse_claims`.
     """
     texts, known = list(texts), _values("algorithm", stage) if "algorithm" in _keys(stage) else []
     spelt = {_spelling(one): one for one in (*known, *ALIASES)}.get(_spelling(algorithm), algorithm)
@@ -159,8 +159,8 @@ def parse_claims(texts: Iterable[str], stage: Stage) -> Claims:
     """Parse claims ``key=value`` about a function of one stage.
 
     Raises:
-        SentinelError: if no law reads the claim at this stage, or the value is not allowed; the message suggests the
-            nearest name.
+        SentinelError: if a text has no ``=``, if no law reads the claim at this stage, if the value is not allowed, or
+            if a claim has two values; for an unknown claim or value, the message suggests the nearest name.
 
     Example:
         >>> from rl_sentinel.adapters.user_claims import parse_claims

@@ -65,7 +65,7 @@ def stage_claims(stage: str, claims: tuple[str, ...], algorithm: str = "") -> Cl
     """The claims that a user states about a function of this stage, and those that its algorithm implies.
 
     Raises:
-        SentinelError: if the stage is unknown, or has no such claim.
+        SentinelError: if the stage is unknown, or has no such claim or algorithm.
     """
     if stage not in STAGES:
         hint = _ADAPTED if stage in get_args(Stage) else "choose what your function computes"
@@ -106,7 +106,8 @@ class Statement:
 def describe(target: Target, path: str, statement: Statement) -> list[Boundary | Unbound]:
     """Build the boundary of a user's function, for the command line and for ``rl_sentinel.check``.
 
-    The list has another boundary for each layout in which the code takes another branch.
+    The list has another boundary for each layout in which the code takes another branch. If the function cannot be
+    bound, the list has one :class:`Unbound` with the reason.
 
     Args:
         target: where the function is looked up.

@@ -32,7 +32,7 @@ class Finding:
         elsewhere: the reason, if a known file lists it for other releases only.
         level_note: a note if a known file states another level, with whether that level is used.
         accepted: whether the user's known file lists it.
-        also: other places with the same cause, each as ``boundary [setting]``.
+        also: other places with the same cause: ``boundary [setting]``, after ``LAW at`` if another law is broken there.
         entry: the entry of a known file that lists it for this release.
     """
 

@@ -26,7 +26,7 @@ def audit_function(function: Callable[..., Any], statement: Statement, **options
         options: fields of :class:`Request`, such as ``seed``, ``budget`` and ``laws``.
 
     Raises:
-        InputError: if the function cannot be called with keywords, or a parameter is unknown.
+        InputError: if the function cannot be checked, for example because a parameter is unknown.
         SentinelError: if the child process dies.
     """
     try:
@@ -53,7 +53,7 @@ def why_no_replay(function: Callable[..., Any], bind: Mapping[str, Any]) -> str:
     if not spec_of(function):
         name = _name_of_method(function)
         fix = f": rl-sentinel audit {name} writes a finding that can be replayed" if name else ""
-        return f"a lambda, closure or method cannot be imported by name{fix}"
+        return f"a lambda, closure, method or callable object cannot be imported by name{fix}"
     return "" if _json_or_empty(bind) else "bind has a function or another object that a JSON file cannot hold"
 
 

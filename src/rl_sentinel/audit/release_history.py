@@ -43,7 +43,10 @@ def places(releases: Iterable[Release]) -> list[Place]:
 
 
 def cell(release: Release, place: Place, level: str) -> tuple[Cell, str]:
-    """The outcome of a release at a place over all settings, and the sentence of the finding or the reason."""
+    """The outcome of a release at a place over all settings, and the sentence of the finding or the reason.
+
+    A finding below ``level`` counts as ``holds``, and so does a law that holds under one setting and fails at others.
+    """
     if release.error:
         return "errored", release.error
     results = [r for p, r in release.results.items() if p.boundary == place.boundary and p.law in (place.law, "*")]

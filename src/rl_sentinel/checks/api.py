@@ -69,6 +69,7 @@ def check(  # noqa: PLR0913 - the options of a check
     Raises:
         InputError: with a one-line message, if the stage, a claim or a binding is wrong, or if a parameter has neither
             a known name nor a binding.
+        SentinelError: if the child process dies.
 
     Example:
         >>> import rl_sentinel
@@ -108,7 +109,10 @@ def check(  # noqa: PLR0913 - the options of a check
 
 
 class UnsoundError(AssertionError):
-    """The check found a fault or could not check any law; ``result`` is the result of the check."""
+    """The check found a fault, an error or no law that it could check; ``result`` is its result.
+
+    With ``contested=True``, a contested finding is enough.
+    """
 
     def __init__(self, message: str, result: CheckResult) -> None:
         """Store the report and the result."""
@@ -128,7 +132,7 @@ def assert_sound(function: Callable[..., Any], *, contested: bool = False, **opt
         The result of the check.
 
     Raises:
-        UnsoundError: an AssertionError with the report of the findings, or the reason why no law could be checked.
+        UnsoundError: an AssertionError with the report of the findings, or the reasons why laws could not be checked.
         InputError: as for :func:`check`.
 
     Example:

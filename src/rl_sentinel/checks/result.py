@@ -64,8 +64,8 @@ class CheckResult:
     Attributes:
         name: the dotted path of the function.
         findings: broken laws, worst level first.
-        verdicts: one verdict per law: holds, broken, not applicable or errored.
-        notes: how parameters without a stated binding were bound.
+        verdicts: for each law and layout of the arguments: holds, broken, not applicable or errored.
+        notes: how parameters without a stated binding were bound, and remarks on numbers and exceptions.
         no_replay: why a finding cannot be replayed by name later; empty if it can.
         seconds: how long the check took.
         hidden: number of findings below the requested level.
@@ -82,12 +82,12 @@ class CheckResult:
 
     @property
     def verdicts(self) -> list[Verdict]:
-        """One verdict per law."""
+        """One verdict for each law and layout of the arguments."""
         return self.audit.verdicts
 
     @property
     def notes(self) -> list[str]:
-        """How parameters without a stated binding were bound."""
+        """How parameters without a stated binding were bound, and remarks on numbers and exceptions."""
         return self.audit.notes
 
     @property

@@ -56,7 +56,7 @@ def compare(  # noqa: PLR0913 - the options of the command
 ) -> int:
     """Audit both targets, print and write the changes, and return the exit status.
 
-    The status is 1 if there is a new finding, 2 if no law could run on one of the targets, else 0.
+    The status is 2 if no law could run on one of the targets, 1 if there is a new finding, else 0.
     """
     start = time.monotonic()
     new, old = (_audited(target, python, fresh=fresh) for target in fetched)

@@ -86,7 +86,7 @@ class FunctionOptions:
         """Parse the options.
 
         Raises:
-            SentinelError: one line on an option that is not ``NAME=VALUE``.
+            SentinelError: one line on an option that is not ``NAME=VALUE``, is repeated or has a wrong value.
         """
         bound = {name: bound_value(text) for name, text in _pairs("--bind", bind, "adv=advantage")}
         return cls(

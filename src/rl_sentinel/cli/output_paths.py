@@ -9,7 +9,7 @@ from rl_sentinel.core.paths import expanded
 
 
 def writable(path: Path, option: str) -> Path:
-    """Return the path if a file can be written there.
+    """Return the resolved path if a file can be written there.
 
     Raises:
         SentinelError: one line that names the option, the path and the reason.
@@ -26,7 +26,7 @@ def writable(path: Path, option: str) -> Path:
 
 
 def folder(path: Path, option: str) -> Path:
-    """Return the path if it is a writable folder, or if a folder can be created there.
+    """Return the resolved path if it is a writable folder, or if a folder can be created there.
 
     Raises:
         SentinelError: one line that names the option, the path and the reason.

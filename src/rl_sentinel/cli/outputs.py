@@ -50,7 +50,7 @@ class Outputs:
         """Parse the options and check that every path can be written.
 
         Raises:
-            SentinelError: for the first path that cannot be written.
+            SentinelError: for an unknown kind of report, and for a path that is named twice or cannot be written.
         """
         outputs = cls()
         for text in reports:

@@ -128,7 +128,7 @@ class Boundary:
     own: bool = False
 
     def __post_init__(self) -> None:
-        """Set ``reads``, if it is empty, to the columns that the codecs carry."""
+        """Set ``reads``, if it is empty, to the columns that the codecs carry or need for shapes, except ``unused``."""
         if not self.reads:
             carried = frozenset[str]().union(*(c.columns | c.shapes for c in self.codecs()))
             object.__setattr__(self, "reads", carried - self.unused)

@@ -51,6 +51,7 @@ class Use:
 
         Raises:
             KeyError: if no earlier step has a value with this name, or a key is missing.
+            AttributeError: if an attribute is missing.
         """
         value = values[self.name]
         for step in self.path:
@@ -66,7 +67,7 @@ class Call:
     """One invocation of a function, class or method; its arguments are values, ``Call`` or ``Use`` objects.
 
     ``function`` is a dotted path, a method of an earlier value, or a Python function of this package. A ``shared`` call
-    is made once per process and setting, because a run has one configuration for all its steps.
+    is made once per target and equal arguments, because a run has one configuration for all its steps.
     """
 
     function: str | Use | Callable[..., Any]

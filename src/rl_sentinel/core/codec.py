@@ -171,7 +171,7 @@ class Form:
 
 
 def merge_sizes(parts: Sequence[Sizes]) -> Sizes:
-    """Merge the sizes of several arguments."""
+    """Merge the sizes of several arguments; the first argument that determines a size decides."""
     merged = Sizes()
     for part in parts:
         merged = merged.merge(part)

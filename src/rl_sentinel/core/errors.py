@@ -38,7 +38,7 @@ class StandInTouched(NotApplicable):
 
 
 class TargetRaised(Exception):  # noqa: N818 - an outcome of the target, which laws check
-    """An exception raised by the target; ``accident`` is its ``file:line``, or empty if it was raised on purpose."""
+    """An exception raised by the target; ``accident`` is its ``file:line``, or empty if it is not an accident."""
 
     def __init__(self, message: str, accident: str = "") -> None:
         """Store the message and the line of the accident."""

@@ -23,7 +23,7 @@ class Law:
     ``applies`` returns why the law does not apply to a boundary, or an empty string. ``vary`` draws the ``n``-th
     variant of a case, or None if the precondition does not hold; it runs again on every shrunk case. ``expect`` calls
     the boundary and yields expectations on its results. A law that ``fails`` ``"on-all-cases"`` is broken only if every
-    expectation on every case is broken. ``intended`` is the argument why a contested finding may be intended, or a
+    compared case breaks an expectation. ``intended`` is the argument why a contested finding may be intended, or a
     function that returns it for a boundary. A law with ``at_once`` checks all settings of a boundary together, under
     the first one. ``shows_with`` is the law whose finding at the same boundary has the same cause; the finding of this
     law is then listed under it. ``claims`` are the names of the claims that decide whether the law applies, or what it

@@ -18,7 +18,7 @@ _AXES = ("row", "token", "word")
 
 
 def number(value: float) -> str:
-    """Format a number with four significant digits; whole numbers in full.
+    """Format a number with four significant digits; whole numbers below a billion in full.
 
     Example:
         >>> from rl_sentinel.core.phrasing import number

@@ -48,7 +48,8 @@ def _column(name: str, stored: Mapping[str, Any]) -> Tensor:
 def case_as_json(case: Case, reads: Iterable[str]) -> dict[str, Any]:
     """Convert a case to JSON.
 
-    A column outside ``reads`` is left out if it has its default value, unless it describes the shape of the batch.
+    A column outside ``reads`` is left out if it has its default value, unless it describes the shape of the batch. The
+    layout is left out too: a law sets the layout of the calls that it makes.
     """
     required = set(reads) | set(_STRUCTURE)
     default = batch_of(case.batch.mask)

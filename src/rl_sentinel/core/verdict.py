@@ -14,8 +14,7 @@ class Verdict:
     """The result of one law at one boundary under one setting.
 
     ``tried`` counts the cases that fulfilled the precondition and were compared; with 0 the outcome is never
-    ``holds``. ``evidence`` is set if ``broken``: plain JSON, from which all reports are made. ``entered`` are the
-    target's functions that ran, as ``file:qualified name``.
+    ``holds``. ``evidence`` is set if ``broken``: plain JSON, from which all reports are made.
     """
 
     law: str

@@ -25,9 +25,10 @@ NORMALIZATIONS = tuple(
 
 
 def normalized(batch: Batch, name: str) -> Batch | None:
-    """The batch with normalized advantages; None if rounding decides the result, or if the batch has only one row.
+    """The batch with normalized advantages; None if the result is not determined.
 
-    A loss may leave the advantages of a single row unchanged.
+    This is so if rounding decides, for a single row or number, which a loss may leave unchanged, and over responses, if
+    the tokens of one response have different advantages.
 
     Losses normalize over the mini-batch, as studied by Andrychowicz et al., What Matters In On-Policy Reinforcement
     Learning? (arXiv 2006.05990); implementations differ in the denominator of the deviation and in the offset.

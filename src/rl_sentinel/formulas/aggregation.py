@@ -31,7 +31,7 @@ def aggregated(tokens: Tensor, batch: Batch, mode: str, settings: Settings, rows
 
     Settings:
         tokens, rows: denominators that the caller gives.
-        length: a fixed length. It divides the sum over all rows or, instead of the width, the sum of each row.
+        length: a fixed length. It divides the mean of row sums or, instead of the width, the sum of each row.
         scale: the divisor of each row's sum, instead of the width.
         ranks: the number of ranks; the loss of each rank is multiplied by it.
 

@@ -135,7 +135,7 @@ def _centered(batch: Batch, weights: list[float] | None = None) -> list[float]:
 
 
 def _by_deviation(numbers: list[float], batch: Batch, settings: Settings) -> Rows:
-    """Divide by the deviation of the rewards in each row's group; a deviation of 0 leaves the numbers unchanged."""
+    """Divide by the deviation of the rewards in each row's group, with every accepted use of an epsilon."""
     return _divided(numbers, batch.reward.tolist(), _groups(batch), settings)
 
 
@@ -145,7 +145,7 @@ def _divided(numbers: list[float], measured: list[float], populations: list[list
     Args:
         numbers: one number per row.
         measured: the numbers whose deviation is taken, one per row.
-        populations: the rows over which the deviation is taken, as sets without a common row; other rows are unchanged.
+        populations: the rows over which the deviation is taken, as sets without a common row; for other rows it is 1.
         settings: the epsilon; if it is missing, all usual epsilons are used.
     """
     readings = Rows()
@@ -272,7 +272,7 @@ def _maxrl(batch: Batch, settings: Settings) -> Rows:
     }
 
 
-#: Algorithm -> advantage of each row, by reading; 0 if the row is not live, or if it has no row to be compared with.
+#: Algorithm -> advantage of each live row, by reading; 0 if rows are compared and there is no other row in the group.
 ADVANTAGES: Mapping[str, Callable[[Batch, Settings], Rows]] = {
     "grpo": _grpo,
     "rloo": _rloo,

@@ -108,7 +108,10 @@ def _vetoed(batch: Batch, settings: Settings) -> Tensor:
 
 
 def _off_policy_sequences_kept(batch: Batch, settings: Settings, of: str = "old_logprob") -> Tensor:
-    """``[B]``, 1 if a row is kept, by its total advantage and its mean log-ratio to ``of``; NaN near the threshold."""
+    """``[B]``, 1 if a row is kept, by its total advantage and its mean log-ratio to ``of``; NaN near the threshold.
+
+    With the setting ``per_response``, the reward of the row takes the place of its total advantage.
+    """
     found = torch.zeros(batch.rows, dtype=torch.float64)
     for b, row in enumerate(_ratios(batch, of)):
         if row:
@@ -120,7 +123,7 @@ def _off_policy_sequences_kept(batch: Batch, settings: Settings, of: str = "old_
 
 
 def _kept_outcomes(batch: Batch, settings: Settings) -> Tensor:
-    """The outcome of each kept row minus the mean over the kept rows of its prompt; 0 for a dropped row.
+    """The outcome of each kept row minus the mean over the kept rows of its prompt; 0 for a dropped or lone row.
 
     With the setting ``tokens``, a row without a kept token is dropped too. Both decisions use all trained tokens.
     """

@@ -37,7 +37,11 @@ def row_reductions(tokens: Named, mask: Tensor) -> Named:
 def over_tokens(
     tokens: Named, batch: Batch, output: Output, statistic: Callable[[Tensor], Named], only: str = ""
 ) -> Named:
-    """The statistic over tokens; a mean has further readings: the sum, and means over rows of row means or row sums."""
+    """The statistic over tokens; a mean has further readings.
+
+    They are the sum over trained tokens, this sum divided by the number of all positions, and means over rows or groups
+    of row means or row sums.
+    """
     found: Named = {}
     tokens = _parts(tokens, only)
     places = {"trained tokens": batch.mask} | (

@@ -32,7 +32,7 @@ def _gains(batch: Batch, _settings: Settings) -> Tensor:
 #: Algorithm -> values at trained tokens.
 ORDERED: Mapping[str, Callable[[Batch, Settings], Tensor]] = {"trained tokens before": _before}
 
-#: Algorithm -> values per row or token, at all positions; 0 at untrained ones.
+#: Algorithm -> values per row or token, which are defined at all positions.
 LAID_OUT: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     **OF_LOGITS,
     **MINI_BATCHES,

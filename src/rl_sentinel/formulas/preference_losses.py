@@ -169,7 +169,7 @@ LOSSES: Mapping[str, Loss] = {
     "likelihood of the preferred": lambda pairs, _settings: {"": -pairs.chosen / pairs.chosen_length.sum()},
 }
 
-#: Algorithms without a reference policy; a uniform one is used.
+#: Algorithms without a reference policy; its log-probs count as 0.
 WITHOUT_REFERENCE = frozenset({"bradley-terry", "simpo", "cpo", "orpo", "likelihood of the preferred"})
 
 

@@ -66,5 +66,5 @@ def pairs_of(batch: Batch, settings: Settings, *, reference: bool = True, desens
 
 
 def mismatched_kl(pairs: Pairs) -> Tensor:
-    """KTO's reference point: the mean log-ratio of the responses to other prompts, at least 0, without a gradient."""
+    """KTO's reference point, estimated by the mean log-ratio of all responses; at least 0, and without a gradient."""
     return torch.cat([pairs.chosen_ratio, pairs.rejected_ratio]).mean().detach().clamp(min=0)

@@ -10,7 +10,7 @@ from torch import Tensor
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.case import Settings
 
-#: A number closer than this to a bound counts as equal to it.
+#: A number closer than this to a bound may be on either side by rounding.
 EDGE = 1e-4
 
 #: Prefix of the settings of a second option (estimator and bounds); a kept token is within the bounds of both options.

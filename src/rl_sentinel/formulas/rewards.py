@@ -73,7 +73,7 @@ def _normalized(batch: Batch, settings: Settings) -> Tensor:
 
 
 def _informative(batch: Batch, _settings: Settings) -> Tensor:
-    """1 for each row of a prompt whose rewards are not all equal, 0 for others.
+    """1 for each live row of a prompt whose rewards are not all equal, 0 for others.
 
     Source:
         DAPO (arXiv 2503.14476), dynamic sampling.
@@ -83,7 +83,7 @@ def _informative(batch: Batch, _settings: Settings) -> Tensor:
 
 
 def _informative_outcomes(batch: Batch, _settings: Settings) -> Tensor:
-    """1 for each row of a prompt whose trajectories do not all end with the same reward, 0 for others."""
+    """1 for each live row of a prompt whose trajectories do not all end with the same reward, 0 for others."""
     rewards = [set(batch.reward[(batch.group == label) & batch.last_step].tolist()) for label in batch.group]
     return _of_rows(batch, lambda b: float(len(rewards[b]) > 1))
 

@@ -240,7 +240,7 @@ def _whitened(numbers: _Numbers, positions: _Positions, epsilon: float) -> Token
     return readings
 
 
-#: Algorithm -> advantages per token, by reading; the outcome is added to the reward of the last trained token.
+#: Algorithm -> advantages per token, by reading; the outcome is added to the reward of the last step.
 TEMPORAL: Mapping[str, Callable[[Batch, Settings], Tokens]] = {
     "gae": _gae,
     "turn-level gae": _turn_level_gae,

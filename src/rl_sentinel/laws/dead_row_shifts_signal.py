@@ -2,7 +2,7 @@
 
 What it says:
     A row with no trained token has no influence on another row's advantage, keep-decision or loss:
-    changing its reward, log-probs or values by 1 and by 100, up or down, changes nothing there.
+    raising its reward, log-probs or values by 1 or by 100, or lowering them by 100, changes nothing there.
 
 Why it matters:
     A rejected or padded response is not trained. If its reward still enters a baseline, the advantages of its siblings

@@ -3,7 +3,7 @@
 What it says:
     A setting that is documented to have an effect has one: two values of it give different outputs or gradients on at
     least one case. Each number other than 0 that a loss or a signal takes from the configuration is such a setting;
-    it is tried at a half and at eight times its value.
+    it is tried at a half and at eight times its value (at most 1, if it is below 1).
 
 Why it matters:
     A setting that is not connected wastes a sweep, and an ablation wrongly reports that it "had no effect".
@@ -72,7 +72,7 @@ def _numbers(boundary: Boundary, setting: str) -> dict[str, float]:
 
 
 def _knobs(boundary: Boundary, case: Case) -> Iterator[tuple[Knob, ...]]:
-    """Each claimed knob; and for each number that the call reads, one knob for half and one for eight times the value.
+    """Each claimed knob; and for each number that the call reads, one knob for a smaller and one for a larger value.
 
     Two knobs are needed, because a result that saturates at a limit may be the same for one of them.
     """

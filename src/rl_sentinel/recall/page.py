@@ -25,7 +25,7 @@ def as_json(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
-    """Three counts: bugs by outcome, caught bugs by worst level, and how often each control shows a change."""
+    """Counts of bugs, of bugs by outcome, of caught bugs by worst level, and of controls that show a change."""
     levels = Counter(_level(row) for row in rows if row.comparison.outcome == "caught")
     controls: dict[str, dict[str, int]] = {}
     for name in ("other_function", "neighbor"):

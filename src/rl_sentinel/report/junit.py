@@ -12,7 +12,7 @@ def as_junit(results: Sequence[Results]) -> str:
     """A test suite for each target.
 
     A finding that makes the exit status 1 is a failure, an errored pair an error, and a pair that is not applicable is
-    skipped. Hazards and accepted findings pass, with their sentence as output.
+    skipped. Hazards, accepted findings and findings below the shown level pass, with their sentence as output.
     """
     root = Element("testsuites", name="rl-sentinel")
     for target in results:

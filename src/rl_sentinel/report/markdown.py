@@ -9,7 +9,7 @@ from rl_sentinel.report.results import Results, fails
 
 
 def as_markdown(results: Sequence[Results]) -> str:
-    """A table of all targets, then the findings of each target; findings that do not fail the audit are folded."""
+    """A table of all targets, then their findings; findings that are known or do not fail the audit are folded."""
     lines = ["## RL-Sentinel", "", f"| target | {' | '.join(LEVELS)} | holds | errored |", "|---" * 6 + "|"]
     lines += [_row(target) for target in results]
     for target in results:

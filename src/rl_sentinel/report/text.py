@@ -60,8 +60,8 @@ def show(  # noqa: PLR0913 - a report has these parts
         shown: the findings to show, worst level first.
         seconds: how long the audit took.
         hidden: number of findings below the level that is shown.
-        verbose: show known findings in full, and why laws do not apply to a single function.
-        quiet: print findings and unjudged pairs, without coverage and the closing table.
+        verbose: show known findings in full, and why laws do not apply.
+        quiet: print new findings and errored pairs, without coverage, known findings and the closing table.
         unclaimed: an algorithm that could be stated for a user's function without a stated algorithm.
         hints: how to see more.
     """

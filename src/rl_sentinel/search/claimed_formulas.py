@@ -96,6 +96,9 @@ def references(boundary: Boundary, name: str, batch: Batch, settings: Settings, 
         batch: the batch.
         settings: the numbers of the formula; a setting may say that the advantages are normalized first.
         only: the name of the only reading that is needed: others may be missing; "" for all readings.
+
+    Raises:
+        KeyError: if the formula needs a number that the settings do not have.
     """
     normalization, algorithm = settings.get(SETTING), claimed(boundary, name)
     changed = normalized(batch, str(normalization)) if normalization else batch

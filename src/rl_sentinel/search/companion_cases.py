@@ -19,7 +19,7 @@ Domain = Callable[[Batch], Batch] | None
 
 
 def companions(case: Case) -> Iterator[Case]:
-    """The case, then every small batch and some random batches with the same setting and draw."""
+    """The case, then some random batches and every small batch, each with the setting and the draw of the case."""
     yield case
     for companion in companion_pool():
         yield replace(case, batch=companion.batch, seed=companion.seed)

@@ -31,7 +31,10 @@ MOST_FITS = 128
 
 
 class Fit(NamedTuple):
-    """The name of the accepted value that fits best (empty if no value fits), and the number of accepted values."""
+    """The name of the accepted value that fits best, and the number of accepted values.
+
+    The name is empty if no case determines a value.
+    """
 
     name: str
     among: int

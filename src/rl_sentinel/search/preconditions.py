@@ -100,6 +100,6 @@ def outcomes_compare(batch: Batch) -> bool:
 
 
 def level_of_dead_row(case: Case) -> Level:
-    """``contested`` if the row ``draw["row"]`` was sampled and then rejected, else ``fault``."""
+    """``contested`` if the row ``draw["row"]`` is excluded because it was rejected or truncated, else ``fault``."""
     why = int(case.batch.excluded[int(case.draw.get("row") or 0)])
     return "contested" if why in (EXCLUDED["rejected"], EXCLUDED["truncated"]) else "fault"

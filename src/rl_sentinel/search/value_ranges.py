@@ -40,8 +40,8 @@ def outside(batch: Batch) -> int:
 def brought_inside(batch: Batch) -> Iterator[Batch]:
     """Similar batches with all cells in range; empty if all cells of the batch are in range.
 
-    In the first batch, each out-of-range cell has the nearest number in range. In the second, all log-probs are lowered
-    by one integer, which keeps their differences.
+    In the first batch, each out-of-range cell has the nearest number in range. If a log-prob is above 0, all log-probs
+    of a second batch are lowered by one integer, which keeps their differences.
     """
     if not outside(batch):
         return

@@ -56,7 +56,8 @@ def largest(covariance: Float[Tensor, "*S"], *, mask: Mask, share: float) -> Boo
         that the order of rows has no effect.
 
     Raises:
-        InputError: if a dtype or shape is wrong, or ``share`` is not above 0 and at most 1.
+        InputError: if a covariance on the mask is not finite, a dtype or shape is wrong, or ``share`` is not above 0
+            and at most 1.
 
     Example:
         >>> import torch
@@ -97,8 +98,8 @@ def drawn_between(  # noqa: PLR0913 - a column, its mask, two bounds, a share an
         True at the drawn tokens.
 
     Raises:
-        InputError: if a dtype or shape is wrong, ``share`` is not above 0 and at most 1, or ``low`` is not below
-            ``high``.
+        InputError: if a covariance on the mask is not finite, a dtype or shape is wrong, ``share`` is not above 0 and
+            at most 1, or ``low`` is not below ``high``.
 
     Example:
         >>> import torch

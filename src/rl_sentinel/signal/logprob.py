@@ -30,8 +30,8 @@ def logprobs(
         Log-probs in nats, in float32 or wider; exactly 0, with gradient 0, where ``mask`` is False.
 
     Raises:
-        InputError: if ``temperature`` is not above 0, a wanted token lies outside the vocabulary, or
-            shapes disagree.
+        InputError: if ``temperature`` is not above 0, a wanted token lies outside the vocabulary, a wanted log-prob is
+            not finite, or shapes disagree.
 
     Source:
         The log of the softmax; sums are taken in float32 or wider whatever the dtype of the logits.
@@ -105,8 +105,8 @@ def logprobs_from_hidden(
         Log-probs in nats, in float32 or wider; exactly 0, with gradient 0, where ``mask`` is False.
 
     Raises:
-        InputError: if ``temperature`` is not above 0, a wanted token lies outside the vocabulary, or
-            shapes disagree.
+        InputError: if ``temperature`` is not above 0, a wanted token lies outside the vocabulary, a wanted log-prob is
+            not finite, or shapes disagree.
 
     Source:
         Milakov and Gimelshein, arXiv 1805.02867, equation 7: the normalizer of the softmax in one pass, with a running
@@ -180,7 +180,7 @@ def squared_probabilities_from_hidden(
         Numbers above 0 and up to 1, in float32 or wider; exactly 0 where ``mask`` is False.
 
     Raises:
-        InputError: if ``temperature`` is not above 0, or shapes disagree.
+        InputError: if ``temperature`` is not above 0, a wanted number is not finite, or shapes disagree.
 
     Source:
         The collision probability of the distribution, which the optimal token baseline reads; sums are taken with a

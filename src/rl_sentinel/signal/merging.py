@@ -52,7 +52,7 @@ class Step:
     last: bool
 
     def __post_init__(self) -> None:
-        """Validate types and lengths of all fields."""
+        """Validate types and lengths of all fields, and that rewards of trained tokens are finite."""
         validate_record(self)
         require_instance("trajectory", self.trajectory, str, "the name of a trajectory")
         for name in ("prompt", "response", "trained", "token_reward", "logprob"):

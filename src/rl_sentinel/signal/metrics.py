@@ -130,7 +130,7 @@ def clip_fraction(  # noqa: PLR0913 - three columns, their mask and the two clip
         its tokens' ratios; each response counts once.
 
     Raises:
-        InputError: if a number on the mask is not finite, a dtype or shape is wrong, or a clip is negative.
+        InputError: if a number on the mask is not finite, a dtype or shape is wrong, or a clip is not from 0 to 10,000.
 
     Example:
         >>> import torch

@@ -66,8 +66,8 @@ def normalized(
 
     Returns:
         One number per response, in deviations, or in reward units without a division. Exactly 0 where ``live``
-        is False, for a response without siblings, and where the deviation is 0: equal rewards carry no signal,
-        and a small epsilon must not amplify rounding.
+        is False; for a response without siblings, if the mean or the deviation is over the group; and where the
+        deviation that divides is 0: equal rewards carry no signal, and a small epsilon must not amplify rounding.
 
     Raises:
         InputError: if ``reward`` is not finite on a live row, or a dtype or shape is wrong.

@@ -136,8 +136,8 @@ def overlong_penalty(length: Int[Tensor, " B"], *, limit: int, buffer: int, fact
         Penalty per response, in reward units: 0 up to ``limit - buffer`` tokens, never below ``-factor``.
 
     Raises:
-        InputError: if a length is negative or not a whole number, ``buffer`` is not from 1 to ``limit``, or ``factor``
-            is negative.
+        InputError: if a length is negative or not a whole number, ``limit`` is below 1, ``buffer`` is not from 1 to
+            ``limit``, or ``factor`` is negative.
 
     Source:
         DAPO, arXiv 2503.14476, the soft overlong punishment. Beyond the limit the full penalty applies.

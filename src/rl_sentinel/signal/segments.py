@@ -80,7 +80,8 @@ def padded(
     """Right-pad packed columns to a width, with ``fill`` where there is no token.
 
     Raises:
-        InputError: if a length is negative or exceeds the width, or the lengths do not add up to the tokens.
+        InputError: if a length is negative or exceeds the width, if the lengths do not add up to the tokens, or if the
+            dtype cannot hold ``fill``.
 
     Example:
         >>> import torch
@@ -146,7 +147,7 @@ def narrowed(mask: Mask, kept: Bool[Tensor, "*S"] | Bool[Tensor, " B"], *, of_ro
 
 
 def rows_taken(mask: Mask, rows: Int[Tensor, " K"]) -> tuple[Mask, Int[Tensor, " P"]]:
-    """The mask of some rows, and the positions of their tokens along the first axis of the columns.
+    """The mask of some rows, and the positions along the first axis of the columns: rows, or packed tokens.
 
     Raises:
         InputError: if a row does not exist.

@@ -73,7 +73,8 @@ def over_trajectories(  # noqa: PLR0913 - an estimator's columns, and the trajec
             tokens. Exactly 0 where ``live`` is False. A trajectory counts as live if any of its steps is live.
 
     Raises:
-        InputError: if a dtype or shape is wrong, or a trajectory has not exactly one last step, or several prompts.
+        InputError: if a dtype or shape is wrong, also of the estimator's result, or if a trajectory has not exactly one
+            last step, or several prompts.
 
     Source:
         The outcome of a trajectory as the reward of each of its actions, as in REINFORCE (Williams, 1992)

@@ -42,9 +42,10 @@ _NUMBER_LISTS = re.compile(r"\b(list|Sequence)\[\s*(list|Sequence)\[(float|int|b
 
 
 def axes_of(annotation: object) -> str:
-    """The axes in an annotation, as letters, or ``"ragged"``, ``"list"`` or ``"lists"``; empty if it has no axes.
+    """The axes in an annotation, as letters, or ``"ragged"``, ``"list"`` or ``"lists"``; empty if none are recognized.
 
-    Axes with a time axis that no binding supports, such as ``[T]``, are returned as well: the caller rejects them.
+    Axes with a time axis that no binding supports are returned as well: the caller rejects them. The plain text ``"T"``
+    is not read as an axis, because it may be a type variable.
 
     Example:
         >>> from typing import Annotated
@@ -92,10 +93,10 @@ def item_class(annotation: object) -> type | None:
 
 
 def documented_axes(function: Callable[..., Any], name: str) -> str:
-    """The axes that the docstring of a function states for a parameter: right after its name, or in its entry.
+    """The axes that the docstring of a function states for a parameter: right after its name, or after "shape".
 
-    Empty if the docstring states no axes. An entry (``name: text``, in any common style) states axes after the word
-    "shape".
+    The word "shape" is looked for in the entry of the parameter (``name: text``, in any common style), and in a
+    docstring that begins with the only parameter. Empty if the docstring states no axes.
 
     Example:
         >>> from rl_sentinel.adapters.kit.annotated_axes import documented_axes

@@ -83,7 +83,10 @@ _PADDING = frozenset({"padding", "pad", "padded"})
 
 
 def lookup_hint(target: Target, path: str, why: Unbindable) -> str:
-    """A hint on a target whose function is not found: a misspelled name, or a file named like a standard module."""
+    """A hint if a function is not found: a file is named like a standard module, or another name is similar.
+
+    Without a similar name, the functions of the module are listed. Empty if the module cannot be imported or has none.
+    """
     module, _, name = path.rpartition(".")
     head, absent = module.partition(".")[0], isinstance(why, Absent)
     if head in sys.stdlib_module_names and (not absent or Path(f"{head}.py").is_file()):
@@ -157,7 +160,7 @@ def _of_model(name: str) -> str:
 
 
 def _beside(name: str, taken: AbstractSet[str]) -> str:
-    """The proposed binding for the names ``A`` and ``logq``, if the function also reads log-probs; otherwise empty."""
+    """The proposed binding for ``A``, ``logq`` and ``log_q``, if another parameter is ``logprob``; otherwise empty."""
     known = {"A": '"advantage"', "logq": '"ref_logprob"', "log_q": '"ref_logprob"'}
     return known.get(name, "") if '"logprob"' in taken else ""
 
@@ -172,7 +175,10 @@ def _choice(path: str, uses: Mapping[str, Use]) -> str:
 
 
 def _plain(path: str, uses: Mapping[str, Use]) -> str:
-    """The proposed binding for a parameter that is used, or named, as a text, a flag or a number; otherwise empty."""
+    """The proposed binding for a number of prompts, a text, a flag or another number; otherwise empty.
+
+    Texts and flags are recognized by their use, or by their names if the use is unknown; other numbers by their use.
+    """
     name = path.rpartition(".")[2]
     words = set(name.lower().split("_"))
     kind = uses[path][0] if path in uses else ""
@@ -196,8 +202,9 @@ def _number(path: str, words: AbstractSet[str]) -> str:
 def _suggestion(path: str, *, attribute: bool) -> str:
     """The column of the known name that ``path`` contains or resembles most; for a number, the known name itself.
 
-    Without a similar known name, an attribute (such as of a configuration) is proposed as a number, anything else as a
-    value computed from the batch.
+    The name of a whole batch gets an example with keys, and a padding mask gets ``padding``. Without a similar known
+    name, an attribute (such as of a configuration) is proposed as a number, anything else as a value computed from the
+    batch.
     """
     name = path.rpartition(".")[2]
     near = _contained(name) or similar_names(name)[0]

@@ -117,7 +117,8 @@ def codec_of(text: str, default: str = "", *, array: bool = False) -> Codec:
         text: ``COLUMN``, ``COLUMN[AXES]`` or ``COLUMN[AXES] DTYPE``; the column may be a known parameter name. A
             text in single quotes is passed unchanged.
         default: the column, if the text has only axes.
-        array: pass a numpy array, not a tensor; labels become strings unless a dtype is stated.
+        array: pass a numpy array, not a tensor; labels per response become strings, in an array only if no dtype is
+            stated.
 
     Raises:
         Unbindable: if the column, the axes or the dtype does not exist.
@@ -216,7 +217,7 @@ def _codec_of_tokens(word: str, form: Form, dtype: torch.dtype | None) -> Codec:
 
 
 def _labels(name: str, dtype: torch.dtype | None, *, listed: bool, array: bool) -> PromptIds:
-    """The codec of a label per row; as an array or a list of an array's items, it is a text unless it has a dtype."""
+    """The codec of a label per row; with ``array``, a list has texts, and an array has texts unless it has a dtype."""
     if listed:
         return PromptIds("strings-list" if array else "list", name)
     if array:

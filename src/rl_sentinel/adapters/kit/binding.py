@@ -11,7 +11,7 @@ from rl_sentinel.core.errors import Absent, Unbindable
 
 
 def bindable(target: Target, *boundaries: Boundary, optional: bool = False) -> Iterator[Boundary | Unbound]:
-    """Adapt each boundary to this target, or yield ``Unbound`` with the reason; equal reasons are yielded once.
+    """Adapt each boundary to this target, or yield ``Unbound`` with the reason; equal ones are yielded once.
 
     With ``optional``, a function that does not exist is skipped; a function that exists and cannot be used is reported.
     """
@@ -35,7 +35,8 @@ def fit_to_release(target: Target, boundary: Boundary) -> Boundary:
     """Adapt a boundary to the paths and parameters of this release.
 
     Raises:
-        Unbindable: if a function is absent, or a required parameter has no argument.
+        Absent: if the target does not have the package of a path, or the module or the name of a function to call.
+        Unbindable: if a required parameter has no argument, or an argument that is not optional has no parameter.
     """
     path = _locate_route(target, boundary.path)
     alternatives = tuple(_locate_route(target, other) for other in boundary.alternatives)

@@ -31,7 +31,8 @@ class CausalModel:
         answers: for each row, ``[n, K]``: the output at each of its n tokens, which is K logits, or one value.
 
     A token gets its known output if it attends to exactly the tokens of its sequence up to itself, at positions 0, 1,
-    2, ...; otherwise it gets another output. Padding gets 0.
+    2, ...; otherwise it gets another output. Padding, and tokens after the end of the known sequence, get 0. A sequence
+    with an unknown first token is compared with the first row.
     """
 
     sequences: list[list[int]]

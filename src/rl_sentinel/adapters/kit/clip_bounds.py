@@ -15,10 +15,11 @@ _BESIDE, _MOVES = 1e-3, 1e-7
 
 
 def clip_bounds(target: Target, boundary: Boundary, candidates: Iterable[float]) -> dict[str, float] | None:
-    """The distances ``clip_low`` and ``clip_high`` of the clip bounds from a ratio of 1; None if they are not unique.
+    """The distances ``clip_low`` and ``clip_high`` of the clip bounds from a ratio of 1; None if they are not found.
 
     At these bounds, the gradient of the loss starts or stops. They are found even if the loss is wrong: a loss that
-    takes the larger of its two products stops at the same ratios, for advantages of the other sign.
+    takes the larger of its two products stops at the same ratios, for advantages of the other sign. They are not found
+    if the loss raises, if the boundary does not read the columns, or if a side has no or several bounds.
 
     Args:
         target: where the function is looked up.

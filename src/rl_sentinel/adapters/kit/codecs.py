@@ -170,7 +170,7 @@ class Lengths(Codec):
 
     @property
     def shapes(self) -> frozenset[str]:
-        """The response length; prompt lengths are not included, because laws do not change them."""
+        """The response length if only responses are measured; otherwise empty: laws do not change prompt lengths."""
         return frozenset({"length"}) if self.of == "response" else frozenset()
 
     @override

@@ -61,7 +61,7 @@ class Container(Codec):
         return merge_columns(part.take(item, sizes) for part, item in self._present(value))
 
     def knobs(self, value: Any) -> Settings:  # noqa: ANN401 - a passed container
-        """The settings that all parts hold."""
+        """The settings of all parts together."""
         return {name: setting for part, item in self._present(value) for name, setting in part.knobs(item).items()}
 
     @override
@@ -189,7 +189,7 @@ class EachPart(Codec):
         ]
 
     def sizes(self, value: Any) -> Sizes:  # noqa: ANN401 - a passed list
-        """The total number of rows, and the lengths of all items."""
+        """The total number of rows, and each kind of length that all items determine."""
         parts = [self.item.sizes(one) for one in value]
         return Sizes(
             rows=sum(map(_rows, parts)),

@@ -37,8 +37,8 @@ def differences(  # noqa: PLR0913 - a conversation, its tokens, and how it was c
 ) -> tuple[float, float]:
     """Two counts: tokens that differ from the chat template, and mask values that do not mark exactly the replies.
 
-    The second count is 0 if any token differs. The newline after a reply may be trained or not, unless ``after_end``
-    says which. ``kept`` is the part of the conversation that remains under a length limit.
+    The second count is 0 if any token differs. The newline after a reply or a user message may be trained or not,
+    unless ``after_end`` says which. ``kept`` is the part of the conversation that remains under a length limit.
     """
     parts = [(tokenizer(text)["input_ids"], trains) for text, trains in tokenizer.parts(messages)]
     free = tokenizer("\n")["input_ids"]

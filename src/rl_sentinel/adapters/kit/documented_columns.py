@@ -65,7 +65,10 @@ def _words(clause: str) -> list[str]:
 
 
 def _column_in(clause: str, *, only_clear: bool) -> str:
-    """The column of the first known name in a clause (the longest one at that word); empty without a known name."""
+    """The column of the first known name in a clause (the longest one at that word); empty without a known name.
+
+    With ``only_clear``, the clause must begin with the known name, and no noun may follow the name.
+    """
     words = _words(clause)
     first = next((i for i, word in enumerate(words) if word not in _FILLERS), len(words))
     for start in [first] if only_clear else range(len(words)):
@@ -81,6 +84,9 @@ def _column_in(clause: str, *, only_clear: bool) -> str:
 
 
 def _of_policy(column: str, behind: Collection[str]) -> str:
-    """The column, or the log-prob column of another policy that the words after it name; empty if they name several."""
+    """The column; for ``logprob``, the log-prob column of the other policy that the words after it name.
+
+    Empty if the words name several policies.
+    """
     named = [policy for policy, its in POLICIES.items() if its & {*behind}] if column == "logprob" else []
     return (named or [column])[0] if len(named) < 2 else ""

@@ -14,7 +14,7 @@ from rl_sentinel.core.call import Call, Function, Use
 
 
 class StepResults(dict[str, Any]):
-    """Results and arguments of earlier steps by name; results of ``remembered`` steps are deep-copied on each use."""
+    """Results and keyword arguments of earlier steps, by name; results of ``remembered`` steps are copied when used."""
 
     __slots__ = ("remembered",)
 
@@ -36,7 +36,10 @@ def _copied(value: Any) -> Any:  # noqa: ANN401 - any value
 
 
 def evaluate(target: Target, expression: Any, results: StepResults) -> Any:  # noqa: ANN401, PLR0911 - one line per kind
-    """Evaluate an expression: run calls, follow references, rebuild containers."""
+    """Evaluate an expression: run calls, follow references, find functions; also inside dicts, lists and tuples.
+
+    A list that begins with a tensor or a number is plain data, and is returned unchanged.
+    """
     kind = type(expression)
     if kind is Tensor:
         return expression

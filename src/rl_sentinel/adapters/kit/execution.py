@@ -37,7 +37,7 @@ class Execution:
     Attributes:
         values: outputs in the neutral layout, by name.
         calls: the calls, in order.
-        results: results and arguments of all steps, by name.
+        results: results and keyword arguments of all steps, by name.
         references: arguments that carry columns, each with its codec.
         sizes: shape of the batch.
         leaves: pairs (laid-out column, leaf tensor) for targets that call ``backward`` themselves.
@@ -83,7 +83,10 @@ def _call(step: Step, inputs: Inputs) -> Call:
 
 
 def cuts(inputs: Inputs, each: tuple[str, ...]) -> Iterator[Inputs]:
-    """Split the rows into contiguous parts: one per rank and micro-batch, or a single one if ``each`` is empty."""
+    """Split the rows into contiguous parts, one per rank, per micro-batch or per both; one part if ``each`` is empty.
+
+    With fewer rows than parts, the last parts have no rows.
+    """
     counts = {"rank": inputs.layout.ranks, "micro_batch": inputs.layout.micro_batches}
     count = 1
     for cut in each:
@@ -115,7 +118,8 @@ def execute(
 ) -> Execution:
     """Run the calls of a boundary in order and read its outputs.
 
-    Without ``references``, :func:`columns_after` cannot be used.
+    Without ``references``, :func:`columns_after` returns no columns. If the target calls ``backward``, the gradients
+    of its leaves are attached to the output ``loss``.
 
     Raises:
         NotApplicable: with the reason, if the target's trainer could not make these calls.
@@ -156,7 +160,10 @@ def _explain(step: Step, error: BaseException, passed: Mapping[str, Any]) -> Bas
 
 
 def _run(target: Target, encoded: EncodedCall, run: Execution, before: BeforeCall | None, *, references: bool) -> None:
-    """Run one call; store its arguments and its result by name, as a list if the step is repeated per part."""
+    """Run one call; store its keyword arguments, its recorded inner calls and its result by name.
+
+    They are stored in lists if the step is repeated per part.
+    """
     step, call, results = encoded.step, encoded.call, run.results
     args = [evaluate(target, value, results) for value in call.args]
     kwargs = {name: evaluate(target, value, results) for name, value in call.kwargs.items()}

@@ -87,7 +87,7 @@ class RightAligned(ZeroPadded):
         return torch.stack([pad(row, (0, width - row.shape[0])) for row in rows])
 
     def source(self, expression: str, sizes: Sizes) -> str:
-        """Source that takes the end of each row and pads the parts to one tensor."""
+        """Source that takes the end of each row that has tokens, and pads the parts to one tensor."""
         rows = ", ".join(f"{expression}[{row}, -{n}:]" for row, n in enumerate(lengths_of(sizes)) if n)
         return Ragged().source(f"[{rows}]", sizes)
 

@@ -20,8 +20,8 @@ _COMPARISONS = frozenset({"eq", "ne", "ge", "gt", "lt", "le"})
 def ignored_ids(function: Callable[..., Any], names: Collection[str]) -> dict[str, int]:
     """Name -> the negative id of its untrained tokens, for parameters and keys that the code compares with an id.
 
-    The code shows the id by ``ignore_index=``, or by a comparison of the tokens with a negative number or with 0. The
-    code is read and not run.
+    The code shows the id by ``ignore_index=``, which then holds for all names, or by a comparison of the tokens with a
+    negative number or with 0; a comparison only with 0 gives -100. The code is read and not run.
 
     Args:
         function: the function; the functions of its module and the methods of its object that it names are read too.

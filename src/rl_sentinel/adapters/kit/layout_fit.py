@@ -37,6 +37,9 @@ def layout_of_formula(
 
     Axes that are not stated may be wrong: a sound function of rewards ``[G, K]`` often accepts ``[B]``, too. Only
     advantages are compared in this way: a loss that averages over the wrong axis of ``[B, T]`` is right for ``[N]``.
+
+    Raises:
+        Unbindable: if these other axes contradict a docstring.
     """
     claimed = build(arguments.codecs).claims.algorithm
     if claimed is None or chosen.stage != "advantage" or not arguments.open_axes or fits_formula(target, chosen):

@@ -83,9 +83,9 @@ def choose_binding(
 ) -> tuple[Boundary, tuple[str, ...]]:
     """Return the boundary with the first binding that the function accepts, and notes on the changed bindings.
 
-    The usual binding is tried first. A policy loss that expects an advantage ``[B]`` may broadcast ``[B, T]`` across
-    rows instead of failing; a binding without that effect is preferred. If no binding is accepted, the usual one is
-    returned, and the audit reports its failure.
+    The usual binding is tried first, unless another argument shows that tokens are packed or in a list. A loss that
+    expects an advantage ``[B]`` may broadcast ``[B, T]`` across rows; a binding without that effect is preferred. If no
+    binding is accepted, the usual one is returned. ``Unbindable`` is raised if accepted axes contradict a docstring.
     """
     usual = build(arguments.codecs)
     if not arguments.open_axes:
@@ -166,7 +166,7 @@ def _options(arguments: Arguments, usual: Boundary) -> dict[str, tuple[str, ...]
 
 
 def changes(arguments: Arguments, usual: Boundary) -> Iterator[dict[str, str]]:
-    """Alternative bindings of the open parameters: few changes first, then other layouts of all per-token columns."""
+    """At most ``MOST`` other bindings: the fewest changes first, and other layouts of all per-token columns."""
     options = _options(arguments, usual)
     count = 0
     tokens = [path for path, column in arguments.open_axes.items() if column in _OF_TOKENS]

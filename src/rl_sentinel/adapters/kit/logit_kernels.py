@@ -72,7 +72,7 @@ def with_full_sequence(compute: Callable[..., Tensor], logits: Tensor, tokens: T
 
 
 def gradient_at_token(compute: Callable[..., Tensor], logits: Tensor, tokens: Tensor, **options: Any) -> Tensor:  # noqa: ANN401 - plain values
-    """The gradient of the sum of the outputs with respect to the logit of each sampled token."""
+    """The gradient of the sum of the outputs with respect to the logit of each sampled token; 0 without a gradient."""
     leaf = (logits.detach() * 1).requires_grad_()
     torch.autograd.backward([compute(leaf * 1, **options).sum()])
     gradient = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad

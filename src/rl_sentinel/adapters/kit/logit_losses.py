@@ -52,7 +52,7 @@ def with_logit_layout(
     Args:
         target: where the function is looked up.
         arguments: its arguments.
-        bind: the parameters that the user binds; logits among these are passed as stated.
+        bind: the parameters that the user binds; if logits or tokens are among them, no other layout is tried.
         fitted: builds the boundary for given arguments.
 
     Raises:

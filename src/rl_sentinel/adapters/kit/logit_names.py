@@ -13,7 +13,7 @@ TOKEN_NAMES = (
 def bindings_of_logits(
     roles: Mapping[str, str], names: Collection[str], untrained: Mapping[str, int] = MappingProxyType({})
 ) -> dict[str, str]:
-    """Parameter -> binding, for logits and tokens of a loss; empty if it takes log-probs, or no logits.
+    """Parameter -> binding, for logits and tokens of a loss; empty if it takes log-probs, no logits, or several logits.
 
     Args:
         roles: the roles of its parameters.

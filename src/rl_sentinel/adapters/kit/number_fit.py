@@ -176,7 +176,10 @@ def _with_other_aggregation(target: Target, boundary: Boundary, literals: Litera
 
 
 def _clip_range(missing: list[str], bounds: frozenset[tuple[float, float]]) -> dict[str, float] | None:
-    """The clip range from the only suitable pair of literals; the loss need not fit, because it may be wrong."""
+    """The missing clip range from the only suitable pair of literals; None if no pair, or several pairs, are suitable.
+
+    The loss need not fit with this range, because the loss may be wrong.
+    """
     ranges = list[dict[str, float]]()
     if set(missing) == {"clip_low", "clip_high"}:
         ranges = [{"clip_low": round(1 - a, 12), "clip_high": round(b - 1, 12)} for a, b in bounds if 0 < a < 1 < b < 2]

@@ -39,7 +39,10 @@ _MOST = 600
 
 
 def fits_formula(target: Target, boundary: Boundary) -> bool:
-    """Whether the function computes a reading of its claimed formula on small batches."""
+    """Whether the function computes a reading of its claimed formula on small batches.
+
+    False if the formula needs a number that is not known.
+    """
     if boundary.claims.algorithm is None or not set(missing := missing_numbers(boundary)) <= _TRIED_WITHOUT:
         return False
     try:
@@ -86,7 +89,10 @@ def _key_needed(boundary: Boundary, settings: Settings) -> str:
 
 
 def candidates(name: str, literals: tuple[float, ...]) -> tuple[float, ...]:
-    """The values to try for a number; a clip range may be written as its bounds, 0.8 and 1.2."""
+    """The values to try for a number: the suitable literals; without suitable literals, usual values.
+
+    A clip range may be written as its bounds, 0.8 and 1.2.
+    """
     inside = [x for x in literals if 0 < x < 1]
     if name in ("clip_low", "clip_high"):
         bounds = [round(abs(1 - x), 12) for x in literals if 0 < abs(1 - x) < 1]
@@ -110,7 +116,9 @@ def fitting_numbers(  # noqa: PLR0913 - all that a trial needs
     probes: list[Batch] | None = None,
     sign: int = 1,
 ) -> dict[str, float] | None:
-    """The first values of the missing numbers with which a reading of the formula equals the function's result.
+    """The values of the missing numbers with which a reading of the formula is nearest to the function's result.
+
+    Empty if the formula fits without the missing numbers; None if the function fails or no values are near enough.
 
     Args:
         target: where the function is looked up.

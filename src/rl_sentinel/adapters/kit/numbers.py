@@ -65,7 +65,7 @@ _TEMPERATURE = 0.7
 
 
 def numbers(function: Callable[..., Any], stage: Stage) -> tuple[dict[str, Scalar], dict[str, float]]:
-    """The numbers of a function by their names in formulas, and the value to pass for each parameter.
+    """The numbers of a function by their names in formulas, and the values to pass for parameters without a default.
 
     Example:
         >>> from rl_sentinel.adapters.kit.numbers import numbers
@@ -89,7 +89,7 @@ def numbers_by_name(values: Mapping[str, float], stage: Stage) -> dict[str, Scal
 
 
 def formula_names(role: str) -> tuple[str, ...]:
-    """The names that the number of this role has in formulas, at any stage."""
+    """The names that the number of this role has in formulas, at any stage; empty for discounts and unknown roles."""
     weights = {
         "kl_weight": ("kl_loss_coef", "kl_coef"),
         "entropy_weight": ("entropy_coeff",),
@@ -162,9 +162,9 @@ def numbers_of(
 
     A parameter with a default keeps it and is not passed, with two exceptions: the temperature of a function of logits,
     and a ``changeable`` parameter whose default hides its effect (a weight of 0, an optional bound of None, clip
-    ranges that are all None, equal upper and lower clip ranges, a temperature of 1). Separate clip ranges override a
-    common range. ``epsilon`` is a clip range in a policy loss; it is the offset of a divisor in other functions, if it
-    is tiny, or if there is a clip range with another name.
+    ranges that are all None, equal upper and lower clip ranges, a temperature of 1 in a policy loss with one
+    temperature). Separate clip ranges override a common range. ``epsilon`` is a clip range in a policy loss; it is the
+    offset of a divisor in other functions, if it is tiny, or if there is a clip range with another name.
     """
     table = {
         **_NUMBERS,

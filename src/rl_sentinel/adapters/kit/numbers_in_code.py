@@ -28,10 +28,10 @@ _PARTNERS = {"clip_high": "clip_low", "lambda": "gamma", "gamma": "lambda"}
 def named_numbers(
     function: Callable[..., Any], passed: Mapping[str, Any] | None = None, unread: Collection[str] = ()
 ) -> dict[str, float]:
-    """Name -> number, for known names that the code reads from ``self``, a configuration, a global or a closure.
+    """Name in lower case -> number, for known names that code reads from ``self``, a configuration, global or closure.
 
-    Variables to which the code assigns a literal count too. A name with two values is left out. The code is read and
-    not run.
+    Variables to which the code assigns a literal count too, and so does the unread partner of a number, such as the
+    upper clip range. A name with two values is left out. The code is read and not run.
 
     Args:
         function: the function; the functions of its module and the methods of its object that it names are read too.

@@ -32,7 +32,7 @@ class Observed:
 
     @property
     def layout(self) -> Layout:
-        """The padding after the longest sequence (prompt and response).
+        """The padding after the longest sequence (prompt and response); no padding if the call does not determine it.
 
         Other padding is part of the width of the columns.
         """

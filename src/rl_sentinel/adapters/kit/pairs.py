@@ -9,14 +9,14 @@ from rl_sentinel.core.codec import Inputs
 def rows_are_pairs(inputs: Inputs) -> str:
     """The reason why the rows are not pairs; empty if they are.
 
-    Each micro-batch needs an even number of rows.
+    All micro-batches need the same even number of rows.
     """
     rows, parts = inputs.batch.rows, 2 * inputs.layout.micro_batches
     return "" if rows and rows % parts == 0 else "the rows of a micro-batch are not pairs of responses"
 
 
 def even_rows(batch: Batch) -> Batch:
-    """Drop the last row if the number of rows is odd."""
+    """Drop the last row if the number of rows is odd; a single row is kept."""
     odd = batch.rows > 1 and batch.rows % 2
     return take_rows(batch, torch.arange(batch.rows - 1)) if odd else batch
 
@@ -29,5 +29,5 @@ def trained_rows(batch: Batch) -> Batch:
 
 
 def trained_pairs(batch: Batch) -> Batch:
-    """Drop an odd last row, and train all tokens of each row that has no trained token."""
+    """Drop an odd last row unless it is the only row, and train all tokens of each row that has no trained token."""
     return trained_rows(even_rows(batch))

@@ -169,7 +169,7 @@ def _from_binding(
     path: str,
     arguments: Arguments,
 ) -> Codec:
-    """The codec of a slot with this binding: a codec, a text, a dict of bindings, a list of one dict, or a constant."""
+    """The codec of a slot with this binding: a codec, a text, a dict, a list of one dict, a function, or a constant."""
     if isinstance(value, Codec):
         return value
     if isinstance(value, str):
@@ -196,7 +196,7 @@ def _from_text(text: str, slot: Slot, role: str, path: str, arguments: Arguments
 
 
 def _by_name(slot: Slot, role: str, path: str, arguments: Arguments) -> Codec | None:
-    """The codec for a known name, with the axes of the annotation; None for an unknown name."""
+    """The codec for a known name, with stated axes; None for an unknown name, and for a slot that keeps its default."""
     if role in DISCOUNTS:
         return _discount(slot, role, arguments)
     if role == "accumulation":  # with 1 micro-batch, a loss that is divided by their number has its formula
@@ -239,7 +239,7 @@ def _column_by_name(slot: Slot, role: str, arguments: Arguments) -> str:
 
 
 def _axes(slot: Slot, column: str, path: str, arguments: Arguments) -> str:
-    """The axes in the annotation of a slot, or else the axes in the docstring, which a trial may replace.
+    """The axes in the annotation of a slot, or else the axes in the docstring, which a trial may replace; else empty.
 
     Raises:
         Unbindable: if no binding supports them.

@@ -36,7 +36,7 @@ _ANNOTATED: dict[object, Kind] = {
 
 
 def plain_uses(function: Callable[..., Any]) -> dict[str, Use]:
-    """The parameters that the body of a function uses as plain values; also keys and attributes of parameters.
+    """The parameters that a function annotates or uses as plain values; also used keys and attributes of parameters.
 
     Returns:
         path, such as ``cfg.kl_type``, -> its use.
@@ -179,7 +179,7 @@ def _truths(test: ast.AST) -> Iterator[tuple[ast.AST, Kind, list[str]]]:
 
 
 def is_read(function: Callable[..., Any], parameter: str) -> bool:
-    """Whether the code of a function reads a parameter; True for a function that is not written in Python."""
+    """Whether the code of a function reads a parameter; True if this is not known, as for functions not in Python."""
     code = getattr(unwrap(function), "__code__", None)
     if code is None or parameter not in code.co_varnames + code.co_cellvars:
         return True

@@ -80,7 +80,10 @@ def adjacent_groups(batch: Batch) -> Batch:
 
 
 def equal_groups(batch: Batch) -> Batch:
-    """Put the rows of each prompt together, and cut all prompts to the same size; such a batch is unchanged."""
+    """Put the rows of each prompt together, and cut all prompts to the same size; such a batch is unchanged.
+
+    Prompts with one response are dropped first, unless all prompts have one.
+    """
     inputs = Inputs(batch)
     if not prompts_are_contiguous(inputs) and not groups_are_equal(inputs):
         return batch
@@ -90,7 +93,8 @@ def equal_groups(batch: Batch) -> Batch:
 def strided_groups(batch: Batch) -> Batch:
     """Cut all prompts to the same number of rows, and let row ``i`` belong to prompt ``i % G``.
 
-    A batch that already has this form is unchanged.
+    Prompts with one response are dropped first, unless all prompts have one. A batch that already has this form, with
+    several responses per prompt, is unchanged.
     """
     if not any(violated(Inputs(batch)) for violated in BY_STRIDE):
         return batch

@@ -67,7 +67,7 @@ def run_on_ranks(size: int, work: Callable[[int], Any]) -> list[Any]:
 
     Raises:
         BaseException: the first error of a rank, other than a broken barrier.
-        RuntimeError: if the ranks do not call the same collectives.
+        RuntimeError: if the ranks do not call the same collectives, or a rank waits longer than ``LONGEST_WAIT``.
     """
     if size == 1:
         return [work(0)]

@@ -40,7 +40,10 @@ def words_of(code: CodeType) -> frozenset[str]:
 
 
 def read_functions(plain: Callable[..., Any], owner: object) -> Iterator[FunctionType]:
-    """The function, and the functions and methods that its code names, directly or through another function."""
+    """The function, and the functions of its module and the methods of ``owner`` or of classes that its code names.
+
+    What these functions name is included too.
+    """
     waiting: list[object] = [plain]
     known = set[int]()
     while waiting:
@@ -99,7 +102,10 @@ def global_objects(functions: list[FunctionType], words: frozenset[str]) -> list
 
 
 def entries_of(thing: object, words: frozenset[str]) -> Iterator[tuple[str, object]]:
-    """The keys of a mapping, or the attributes of an object, that are among the words, with their values."""
+    """The keys of a mapping, or the attributes of an object, that are among the words, with their values.
+
+    Attributes that are None are left out.
+    """
     if isinstance(thing, Mapping):
         yield from ((str(word), thing[word]) for word in words if word in thing)
         return

@@ -72,7 +72,7 @@ def supported(axes: str, path: str, column: str, *, source: str) -> str:
 def flat_columns(codecs: Mapping[str, Codec], stage: Stage) -> dict[str, str]:
     """Bindings as ``[N]`` for the columns of a loss that are all stated as ``[B]``: a flat mini-batch of tokens.
 
-    Empty if a column has another layout, or if another argument separates the responses.
+    Empty if a column has another layout, if no column has tokens, or if another argument separates the responses.
 
     Example:
         >>> from rl_sentinel.adapters.kit.bind_text import codec_of
@@ -100,7 +100,8 @@ def refuse_one_per_response(codecs: Mapping[str, Codec], stage: Stage, claims: C
     A baseline from the critic may be one number per response, unless credit runs over time.
 
     Raises:
-        Unbindable: names the first parameter with one number per response.
+        Unbindable: names the first such parameter; or a list of rewards, if credit runs over time and nothing shows to
+            which response a token belongs.
     """
     temporal = value_of(claims.algorithm) in TEMPORAL or value_of(claims.credit) == "temporal"
     parts = dict(codec_paths(codecs))

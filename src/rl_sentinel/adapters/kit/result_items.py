@@ -33,7 +33,8 @@ def with_result_item(
         word: the word that names the output.
 
     Raises:
-        Unbindable: if the first item may be the output, but only another item fits the algorithm.
+        Unbindable: if the first item may be the output, but only another item fits the algorithm; or if several keys
+            have the word, and not exactly one of them is a total.
     """
     if not items:
         return first

@@ -62,7 +62,7 @@ def _places(value: ast.expr) -> Iterator[int | str]:
 
 
 def returns_nothing(function: Callable[..., Any]) -> bool:
-    """Whether no ``return`` of a function has a value; False if its code is unknown.
+    """Whether no ``return`` or ``yield`` of a function has a value; False if its code is unknown.
 
     Example:
         >>> from rl_sentinel.adapters.kit.returned_names import returns_nothing
@@ -106,7 +106,7 @@ def _returned(tree: ast.Module) -> Iterator[list[tuple[str, ast.expr]]]:
 
 
 def _sums(tree: ast.Module) -> dict[str, ast.expr]:
-    """Variable without a role -> the sum that is assigned to it, as in ``R = adv + values``.
+    """Variable without a role -> the sum with values that is assigned to it, as in ``R = adv + values``.
 
     Variables with several assignments are left out.
     """

@@ -59,7 +59,7 @@ class TokenRewards(FormCodec):
         return self.form.lay_out(rewards if self.dtype is None else rewards.to(self.dtype), inputs)
 
     def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401 - as the form
-        """The outcome and the token rewards, separated."""
+        """The outcome and the token rewards, separated; empty if the lengths are unknown."""
         if sizes.length is None:
             return {}
         return _split(self.form.read(value, sizes), sizes.length, sizes.outcome)

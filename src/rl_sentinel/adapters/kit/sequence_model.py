@@ -56,7 +56,7 @@ def logits_of(logprob: Tensor, ids: Tensor, *, uneven: bool = False) -> Tensor:
     """``[B, T, V]`` log-probs: ``logprob`` for the token of ``ids``, and the rest of the probability for the others.
 
     The other tokens have equal shares of the rest. With ``uneven``, their shares increase with the distance of their
-    id, modulo the vocabulary, from this token.
+    id, modulo the vocabulary, from this token. A log-prob above ``_LARGEST`` is lowered to it.
     """
     own_logprob = torch.where(logprob > _LARGEST, logprob * 0 + _LARGEST, logprob)
     behind = (torch.arange(VOCABULARY, device=ids.device) - ids.unsqueeze(2)) % VOCABULARY

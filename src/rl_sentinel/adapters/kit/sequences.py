@@ -215,7 +215,7 @@ class TokenVersions(SequenceCodec, FormCodec):
         return versions
 
     def sizes(self, value: Tensor) -> Sizes:
-        """The number of rows and the lengths of the prompts."""
+        """The number of rows and the lengths of the prompts; no sizes if the tokens are packed."""
         return Sizes(rows=value.shape[0], prompt_length=(value == -1).sum(1)) if value.dim() > 1 else Sizes()
 
     @override

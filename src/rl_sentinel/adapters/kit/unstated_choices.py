@@ -148,7 +148,7 @@ def _of_masked_values(
 
 
 def _with_width(target: Target, boundary: Boundary) -> Boundary:
-    """Add a note to the boundary if a Dr. GRPO loss divides by the width of the batch, which padding changes."""
+    """Claim the width as the divisor and add a note, if a Dr. GRPO loss divides by the width, which padding changes."""
     stated, width = boundary.claims.aggregation, "sequence-mean-token-sum-by-width"
     if value_of(stated) != "token-sum-by-constant" or boundary.claims.normalizer or boundary.claims.algorithm is None:
         return boundary

@@ -149,7 +149,7 @@ def _bind_containers(
         Parameter -> the bindings of its keys.
 
     Raises:
-        Unbindable: if the user binds a key that the function does not read.
+        Unbindable: if the user binds a key that the function does not read, or of a parameter that is not a container.
     """
     name, bound = _name_of(function), dict[str, Any]()
     slot_of = {slot.name: slot for slot in slots}

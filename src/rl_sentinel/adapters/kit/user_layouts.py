@@ -226,7 +226,10 @@ def whole_responses(batch: Batch) -> Batch:
 
 
 def full_width(batch: Batch) -> Batch:
-    """Let every response fill the width, for padded columns without a mask or lengths; unchanged if all fill it."""
+    """Let every response fill the width and train all its tokens, for padded columns without a mask or lengths.
+
+    The batch is unchanged if all tokens train.
+    """
     if bool(batch.mask.all()):
         return batch
     every = torch.ones_like(batch.mask)

@@ -18,7 +18,8 @@ def written_argument(
 ) -> str:
     """The parameter into which a function writes its output.
 
-    Empty if the function returns its output, or if no such parameter is found.
+    If trial calls do not show it, this is the only dict or object that the function gets. Empty if the function returns
+    its output, or if no such parameter is found.
 
     Args:
         function: the function.

@@ -36,7 +36,7 @@ class _UndescribableError(Exception):
 
 
 def description_digest(boundary: Boundary, by_path: Mapping[str, Boundary]) -> str:
-    """The digest of a boundary and of its alternatives; empty if a part of them cannot be read.
+    """The digest of a boundary and of its alternatives; empty if a part cannot be read, or if there are too many parts.
 
     Functions of this package are hashed with their closures. Functions of the target are hashed by name only, because
     their code is recorded when they are entered.

@@ -61,7 +61,21 @@ class Asker:
         fresh: bool = False,
         watched: bool = False,
     ) -> Observation:
-        """Call the boundary, or the alternative at path ``on``, on a fresh copy of the case."""
+        """Call the boundary, or the alternative at path ``on``, on a copy of the case; or reuse an equal call's result.
+
+        Args:
+            case: the case.
+            gradients: the columns with respect to which gradients are computed.
+            on: path of the alternative.
+            fresh: repeat the call even if the result of an equal call is known.
+            watched: record which arguments the target's functions change.
+
+        Raises:
+            NotApplicable: if the target's trainer could not make this call.
+            Refused: if the target refuses the case.
+            Crashed: if the target fails by an accident.
+            Misbehaved: if an output differs from its declaration.
+        """
         columns, observations = tuple(gradients), self.cache.get(id(case.batch))
         override = tuple((name, type(value), value) for name, value in sorted(case.override.items()))
         key = (case.setting, override, case.layout, case.seed, columns, on)

@@ -23,7 +23,10 @@ def entry_matches(entry: str, function: str) -> bool:
 
 
 def path_matches(path: str, function: str) -> bool:
-    """Whether the path of a boundary, or of one part of a pipeline, matches the function or its class."""
+    """Whether the path of a boundary, or of one part of a pipeline, ends with the module and the name of the function.
+
+    Classes may be between the module and the name. False for the pattern ``*``.
+    """
     file, _, pattern = function.partition(":")
     if pattern == "*":
         return False

@@ -76,7 +76,8 @@ def influence(boundary: Boundary, setting: str) -> dict[str, Any] | str:
     """The influence map of a boundary, or the reason why it cannot be computed.
 
     The map is computed on a batch of two groups or, if the target refuses this batch, on the largest small case that it
-    accepts. It has the mask of the case and, for each cell of a signal column, the output cells that moved.
+    accepts. It has the mask and the groups of the case and, for each cell of a signal column, the output cells that
+    moved; a cell that moves no output is left out.
     """
     refusal = ""
     richest = Case(filled(MASK, reward=REWARD, group=GROUP, length=LENGTH), setting)

@@ -66,6 +66,8 @@ def search(  # noqa: PLR0913 - what decides the cases
 ) -> Judgment:
     """Check the law on the cases of its selection, until one breaks it.
 
+    A law that fails only ``"on-all-cases"`` is checked until one case holds.
+
     Raises:
         Crashed: if no case breaks the law, and the target crashed on one.
     """

@@ -242,7 +242,10 @@ def units(
     by_path: dict[str, Boundary],
     request: Request,
 ) -> Iterator[Unit]:
-    """A unit for each boundary and setting, with the laws of its stage; a setting without any law has no unit."""
+    """A unit for each boundary and setting, with the laws of its stage; a setting without any law has no unit.
+
+    A law that is checked once per boundary (``at_once``) is only in the unit of the first setting.
+    """
     for boundary in boundaries:
         applicable = [law for law in laws if boundary.stage in law.stages]
         for n, setting in enumerate(boundary.settings):

@@ -33,7 +33,11 @@ def output_expression(output: Output, use: Use, run: Run) -> str:
 
 
 def shared_expression(sources: list[str], text: Source, name: str) -> str:
-    """One expression of an output for all runs; parts that depend on the batch's shape become parameters."""
+    """One expression of an output for all runs; parts that depend on the batch's shape become parameters.
+
+    Raises:
+        Unwritable: if the expressions of the runs read no common variable.
+    """
     if all(source == sources[0] for source in sources):
         return sources[0]
     reader = f"read_{''.join(c if c.isalnum() else '_' for c in name)}"

@@ -140,7 +140,10 @@ def _refusal_script(code: str, expectation: Refuses, runs: Sequence[Run]) -> lis
 
 
 def _exception_script(code: str, expectation: Answers, runs: Sequence[Run]) -> list[str]:
-    """Lines that repeat the call that raises; another exception ends with status 2, unless it is a refusal."""
+    """Lines that repeat the call that raises; another exception ends with status 2.
+
+    If the expectation is about a listed option, a refusal does not end with status 2.
+    """
     text = Source()
     functions = run_functions(text, [run for run in runs if not run.outputs][:1], ())
     if not functions.calls:

@@ -20,7 +20,9 @@ MOST_CPU_SECONDS = 600
 
 @contextmanager
 def import_time_limit(cpu: float = CPU_SECONDS, clock: float = CLOCK_SECONDS) -> Iterator[None]:
-    """Interrupt the running code when no import starts within ``cpu`` or ``clock`` seconds.
+    """Interrupt the running code when no import starts within a time.
+
+    The time is ``cpu`` seconds of processor time, or ``clock`` seconds with almost no processor time.
 
     The module whose body was running is refused from then on, so that each of its importers fails at once. Each import
     that starts resets the limits, so that a slow machine can load a large target.

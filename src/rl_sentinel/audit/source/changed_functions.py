@@ -49,7 +49,7 @@ class FileChange:
 
 
 def compare(old: str, new: str) -> FileChange | None:
-    r"""The change from one text of a file to another; None if more than bodies of functions changed.
+    r"""The change from one text of a file to another; None if more than bodies of functions changed, or is unknown.
 
     Example:
         >>> from rl_sentinel.audit.source.changed_functions import compare

@@ -108,7 +108,7 @@ def pip(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def unpack(wheel: Path, to: Path) -> None:
-    """Unpack a wheel; code under ``*.data/purelib`` and ``platlib`` is moved as an installer does.
+    """Unpack a wheel; code under ``*.data/purelib`` and ``platlib`` is moved as an installer does, other data left out.
 
     Raises:
         SentinelError: if the archive is damaged or a name points out of the folder.

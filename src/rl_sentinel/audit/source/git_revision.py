@@ -34,7 +34,7 @@ def commit_of(folder: Path, revision: str) -> str:
     """The full hash of the commit that a revision names.
 
     Raises:
-        SentinelError: if the revision does not exist.
+        SentinelError: if the revision does not exist, or the folder has no git history.
     """
     try:
         return git(folder, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}").decode().strip()
@@ -47,7 +47,7 @@ def commit_of(folder: Path, revision: str) -> str:
 
 
 def write_out(folder: Path, commit: str, packages: Iterable[str], to: Path) -> None:
-    """Write import packages, all Python files and the project file of a commit to a folder.
+    """Write import packages, all Python files, ``pyproject.toml`` and ``VERSION`` of a commit to a folder.
 
     Pictures and documents are left out.
 

@@ -48,7 +48,10 @@ class SignalFunction:
 
 
 def signal_functions(root: Path, package: str) -> list[SignalFunction]:
-    """The functions of a package that compute on at least two roles of the training signal."""
+    """The functions of a package that compute on at least two roles of the training signal.
+
+    Folders of tests, examples and the like are skipped, and so are files that cannot be parsed.
+    """
     functions = list[SignalFunction]()
     for file in sorted((root / package).rglob("*.py")):
         relative = file.relative_to(root)

@@ -26,7 +26,7 @@ class Listed(NamedTuple):
     def explains(self, refusal: str) -> bool:
         """Whether a refusal is justified: its message does not name the value, or it says what the value needs.
 
-        Words such as "requires" or "install" decide this.
+        Words such as "requires" or "install" decide this. An empty message justifies nothing.
 
         Example:
             >>> from rl_sentinel.core.expectations import Listed

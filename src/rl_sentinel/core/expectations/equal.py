@@ -16,6 +16,8 @@ from rl_sentinel.core.phrasing import at, of, two_numbers
 class Equal(Expectation):
     """Expect that two tensors are equal where ``where`` is True, up to rounding or ``tolerance``.
 
+    Positions at which the expected number is not finite are not compared.
+
     ``scale`` is the largest magnitude among the inputs of the arithmetic, besides the two tensors. With a ``change``,
     ``expected`` is the result before it, and ``observed`` the result after it.
     """
@@ -37,7 +39,10 @@ class Equal(Expectation):
         return self.tolerance is not None
 
     def measure(self) -> Measured | None:
-        """The largest difference; infinite if an observed number is not finite or the shapes differ."""
+        """The largest difference; infinite if an observed number is not finite or the shapes differ.
+
+        None if no position is compared.
+        """
         where = self._counted()
         if not bool(where.any()):
             return None

@@ -36,7 +36,7 @@ class Within(Expectation):
         return self.strict
 
     def measure(self) -> Measured | None:
-        """The largest excess over a bound; infinite for NaN."""
+        """The largest excess over a bound; infinite for NaN, and 1 if a number is only equal to a strict bound."""
         where = torch.ones_like(self.observed, dtype=torch.bool) if self.where is None else self.where
         if not bool(where.any()):
             return None

@@ -36,7 +36,7 @@ def truncated(weight: Float[Tensor, "*S"], *, mask: Mask, high: float) -> Float[
         Weights in the shape of ``weight``, without a gradient; exactly 0 off the mask.
 
     Raises:
-        InputError: if a weight on the mask is NaN, a dtype or shape is wrong, or ``high`` is not positive.
+        InputError: if a weight on the mask is NaN or negative, a dtype or shape is wrong, or ``high`` is not positive.
 
     Source:
         Truncated Importance Sampling, Ionides, Journal of Computational and Graphical Statistics 17 (2008).
@@ -66,7 +66,8 @@ def clipped(weight: Float[Tensor, "*S"], *, mask: Mask, low: float, high: float)
         Weights in the shape of ``weight``, without a gradient; exactly 0 off the mask, whatever the bounds.
 
     Raises:
-        InputError: if a weight on the mask is NaN, a dtype or shape is wrong, or the bounds are exchanged or negative.
+        InputError: if a weight on the mask is NaN or negative, a dtype or shape is wrong, or the bounds are exchanged
+            or negative.
 
     Example:
         >>> import torch
@@ -95,7 +96,8 @@ def masked(weight: Float[Tensor, "*S"], *, mask: Mask, low: float, high: float) 
         Weights in the shape of ``weight``, without a gradient; exactly 0 off the mask and beyond the bounds.
 
     Raises:
-        InputError: if a weight on the mask is NaN, a dtype or shape is wrong, or the bounds are exchanged or negative.
+        InputError: if a weight on the mask is NaN or negative, a dtype or shape is wrong, or the bounds are exchanged
+            or negative.
 
     Source:
         IcePop, in Every Step Evolves, arXiv 2510.18855, per token; within the bounds the weight is unchanged.
@@ -126,7 +128,7 @@ def self_normalized(weight: Float[Tensor, "*S"], *, mask: Mask) -> Float[Tensor,
         Weights in the shape of ``weight``, without a gradient; exactly 0 off the mask, and all 0 if all weights are 0.
 
     Raises:
-        InputError: if a weight on the mask is not finite, or a dtype or shape is wrong.
+        InputError: if a weight on the mask is negative or not finite, or a dtype or shape is wrong.
 
     Example:
         >>> import torch

@@ -109,7 +109,7 @@ def fused(
 
 
 def by_rows(function: Callable[P, Tensor]) -> Callable[P, Tensor]:
-    """Decorate a function of independent rows: if padded columns exceed a cache, it runs on blocks of rows.
+    """Decorate a function of independent rows: if padded columns exceed a CPU's cache, it runs on blocks of rows.
 
     Example:
         >>> import torch

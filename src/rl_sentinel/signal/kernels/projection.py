@@ -47,7 +47,7 @@ class Columns(NamedTuple):
 
 
 def from_hidden(columns: Columns, formula: Formula, *, entropy: bool) -> tuple[Tensor, Tensor]:
-    """Log-probs ``[N]`` of the tokens, and entropies ``[N]`` if asked, in nats.
+    """Log-probs ``[N]`` of the tokens, and entropies ``[N]``, in nats; without ``entropy`` these have no meaning.
 
     Gradients go to hidden states and weight.
 

@@ -19,7 +19,9 @@ Formula = Callable[[Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor]]
 def from_logits(  # noqa: PLR0913 - the columns, two choices and the definition
     logits: Tensor, token: Tensor, mask: Tensor, temperature: float, *, entropy: bool, formula: Formula
 ) -> tuple[Tensor, Tensor]:
-    """Log-probs of tokens ``[N]`` under logits ``[N, V]``, and entropies if asked; 0 where ``mask`` is False.
+    """Log-probs of tokens ``[N]`` under logits ``[N, V]``, and entropies, or 0 without ``entropy``.
+
+    Both are 0 where ``mask`` is False.
 
     ``formula`` computes the same by plain operations; it is used for second derivatives.
     """

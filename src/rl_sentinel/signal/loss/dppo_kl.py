@@ -56,7 +56,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
         The loss; 0 where no token is trained.
 
     Raises:
-        InputError: if a dtype or shape is wrong, or a number on a trained token is not finite;
+        InputError: if a dtype or shape is wrong, or the loss is not finite because a number on a trained token is not;
             if a log-prob is above 0 by more than rounding, ``clip_low`` or ``clip_high`` is not from 0 to 10,000, or
             ``ceiling`` is not above 1.
 

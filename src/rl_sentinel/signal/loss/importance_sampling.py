@@ -45,7 +45,7 @@ def loss(
         The loss; 0 where no token is trained.
 
     Raises:
-        InputError: if a dtype or shape is wrong, or a number on a trained token is not finite.
+        InputError: if a dtype or shape is wrong, or the loss is not finite because a number on a trained token is not.
 
     Source:
         Proximal Policy Optimization, arXiv 1707.06347, equation 6: the objective before it is clipped.

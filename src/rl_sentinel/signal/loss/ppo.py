@@ -54,7 +54,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
         The loss; 0 where no token is trained.
 
     Raises:
-        InputError: if a dtype or shape is wrong, or a number on a trained token is not finite;
+        InputError: if a dtype or shape is wrong, or the loss is not finite because a number on a trained token is not;
             if ``clip_low`` or ``clip_high`` is not from 0 to 10,000.
 
     Source:

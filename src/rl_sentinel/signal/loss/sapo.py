@@ -56,7 +56,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two temperatures and
         The loss; 0 where no token is trained.
 
     Raises:
-        InputError: if a dtype or shape is wrong, or a number on a trained token is not finite;
+        InputError: if a dtype or shape is wrong, or the loss is not finite because a number on a trained token is not;
             if a temperature is not positive.
 
     Source:

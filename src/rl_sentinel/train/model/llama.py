@@ -174,6 +174,9 @@ class Llama(nn.Module):
 
         Returns:
             Logits, in nats up to a constant per position.
+
+        Raises:
+            SentinelError: if a sequence is longer than ``Shape.positions``.
         """
         width, read = token.shape[1], 0 if cache is None else cache.read
         if key_mask is None and read and width > 1:

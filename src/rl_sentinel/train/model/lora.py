@@ -34,7 +34,8 @@ def apply_lora(policy: Policy, settings: LoraSettings | None, *, seed: int) -> N
     settings, nothing is changed.
 
     Raises:
-        SentinelError: if peft is not installed, or a target is not a module of the model or is its output projection.
+        SentinelError: if peft is not installed, if a target is not a module of the model or is its output projection,
+            or if a module in ``whole`` has no weight or is a target.
     """
     if settings is None:
         return

@@ -37,7 +37,11 @@ class ChatEnvironment:
         return self.tokenizer.render(self._messages(task), self.template)
 
     def reply(self, task: Task, responses: Sequence[str], *, ended: bool) -> str | Outcome:
-        """The inner environment's reply; a text is rendered as the end of the response and the next user message."""
+        """The inner environment's reply; a text is rendered as the end of the response and the next user message.
+
+        Raises:
+            SentinelError: if the template leaves out earlier responses.
+        """
         return self._rendered(Request(task, tuple(responses), ended), self.inner.reply(task, responses, ended=ended))
 
     def replies(self, requests: Sequence[Request]) -> list[str | Outcome]:

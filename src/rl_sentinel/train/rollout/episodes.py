@@ -129,7 +129,11 @@ def play_episodes(  # noqa: PLR0913 - who samples, who replies, and the random n
 
 
 def attach_baselines(episodes: Sequence[Episode], *, unended: Literal["train", "reject", "suppress"]) -> list[Episode]:
-    """The episodes that train, each with the reward of its prompt's greedy episode; a suppressed reward counts as 0."""
+    """The episodes that train, each with the reward of its prompt's greedy episode; a suppressed reward counts as 0.
+
+    The baseline is None without a greedy episode. If the reward of the greedy episode failed, so do the rewards of all
+    episodes of this prompt.
+    """
     greedy = {e.group: e for e in episodes if e.greedy}
     suppressed = {group for group, e in greedy.items() if unended == "suppress" and not e.ended}
     baseline = {

@@ -68,7 +68,8 @@ def build_rewards(key: str, value: object, columns: Collection[str]) -> tuple[Re
         columns: the columns of the data, which a function may take by name.
 
     Raises:
-        SentinelError: if a function cannot be imported, or takes an argument that does not exist.
+        SentinelError: if a table is wrong, a function cannot be imported or takes an argument that does not exist, or
+            two functions have the same name.
     """
     tables = [{"function": value}] if isinstance(value, str) else value
     if not isinstance(tables, (list, tuple)) or not tables or not all(isinstance(t, Mapping) for t in tables):

@@ -45,7 +45,7 @@ class Ranks:
         """Join the processes that torchrun started, or run alone.
 
         Raises:
-            SentinelError: if the environment has several processes that cannot connect.
+            SentinelError: if ``WORLD_SIZE`` is not a number of processes, or several processes cannot connect.
         """
         world = os.environ.get("WORLD_SIZE", "1")
         if not world.isdecimal() or int(world) < 1:

@@ -31,7 +31,11 @@ FORMAT = 2
 def dump_failed_step(
     path: Path, error: PathError | NotFiniteError, *, recipe: Recipe, weights: Mapping[str, Tensor], step: int
 ) -> None:
-    """Write the dump of a step that stopped a run, atomically."""
+    """Write the dump of a step that stopped a run, atomically.
+
+    Raises:
+        OSError: if it cannot be written.
+    """
     dump: dict[str, Any] = {
         "edition": FORMAT,
         "recipe": json.dumps(recipe.model_dump(mode="json")),  # pydantic's own JSON turns infinity into null
@@ -62,7 +66,7 @@ def replay_failed_step(path: Path) -> tuple[str, str]:
         The message of the failed step, and the message now: the same if it still fails, "" if it does not.
 
     Raises:
-        SentinelError: if the file is not a dump.
+        SentinelError: if the file is not a dump, or has another format version.
     """
     try:
         dump = torch.load(path, map_location="cpu", weights_only=True)

@@ -40,7 +40,7 @@ class Journal:
 
     @classmethod
     def open(cls, recipe: Recipe, ranks: Ranks = ALONE) -> Self:
-        """Create the directory if needed, lock it, and write ``recipe.json``.
+        """Create the directory if needed, lock it, and write ``recipe.json``; only the first rank does so.
 
         Raises:
             SentinelError: if it cannot be created, is in use, or has a run of another recipe.
@@ -76,7 +76,7 @@ class Journal:
         self._lock.release()
 
     def append(self, path: Path, *lines: Mapping[str, Any]) -> None:
-        """Append lines to one of the files.
+        """Append lines to one of the files; only the first rank does so.
 
         Raises:
             SentinelError: if it cannot be written, for example on a full disk; ``truncate`` removes a partial line.
@@ -90,7 +90,10 @@ class Journal:
         return self.metrics.read_bytes().count(b"\n") if self.metrics.exists() else 0
 
     def position(self) -> dict[str, Any]:
-        """The position for a checkpoint: lines and digest of the metrics, bytes of the further logs."""
+        """The position for a checkpoint: lines and digest of the metrics, bytes of the further logs.
+
+        Empty on ranks other than the first.
+        """
         if not self.writes:
             return {}
         sizes = {}

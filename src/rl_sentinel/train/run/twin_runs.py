@@ -42,7 +42,7 @@ def rejected_rewards(rollout: Rollout, by: Choices) -> tuple[Rollout, int]:
 
 
 def suppressed_rewards(rollout: Rollout, by: Choices) -> tuple[Rollout, int]:  # noqa: ARG001 - one signature for all
-    """Perturb suppressed rewards of rows that train.
+    """Perturb the rewards of rows that are not scored: these are suppressed.
 
     Returns:
         The perturbed rollout, and the number of these rows.
@@ -100,7 +100,7 @@ def run_twins(recipe: Recipe, *, perturb: str, cache: Cache, callbacks: Callback
     """Train a recipe in ``out/plain`` and ``out/perturbed``, and compare metrics and weights bitwise.
 
     Raises:
-        SentinelError: if the perturbation is unknown, or there was nothing to perturb.
+        SentinelError: if the perturbation is unknown, the folder has twin runs, or nothing was perturbed.
     """
     if perturb not in PERTURBATIONS:
         raise SentinelError(f"--perturb {perturb!r} is unknown, {nearest(perturb, list(PERTURBATIONS))}")

@@ -58,6 +58,7 @@ def update_policy(  # noqa: PLR0913 - the model, the batch, the components, and 
 
     Raises:
         NotFiniteError: if a loss, gradient or weight is not finite; the weights stay as before that mini-batch.
+        SentinelError: if a step that is not finite cannot be undone.
     """
     group, logprob = batch.laid.rollout.group, torch.zeros_like(batch.advantage)
     trained = torch.zeros(len(group), dtype=torch.bool, device=group.device)

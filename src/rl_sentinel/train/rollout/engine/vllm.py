@@ -56,7 +56,13 @@ class Engine:
     logprobs_checked: bool = False
 
     def load(self, weights: Mapping[str, Tensor], version: int) -> None:
-        """Send new weights through a file that the servers can read, and reset their prefix caches."""
+        """Send new weights through a file that the servers can read, and reset their prefix caches.
+
+        With a temperature other than 1, the log-probs of the first server are checked once.
+
+        Raises:
+            SentinelError: if a server does not answer, or the log-probs ignore the temperature.
+        """
         with tempfile.TemporaryDirectory(prefix="rl-sentinel-weights-") as folder:
             write_safetensors(weights, Path(folder) / "model.safetensors")
 
