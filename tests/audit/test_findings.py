@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from rl_sentinel.audit.findings import Audit, Finding, findings, group_by_cause
+from rl_sentinel.audit.causes import group_by_cause
+from rl_sentinel.audit.findings import Audit, Finding, findings
 from rl_sentinel.audit.known import Known
 from rl_sentinel.core.verdict import Verdict
 

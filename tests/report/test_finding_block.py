@@ -7,7 +7,8 @@ from statistics import median
 from typing import Any
 
 from report_fixtures import evidence, finding
-from rl_sentinel.audit.findings import Finding, group_by_cause
+from rl_sentinel.audit.causes import group_by_cause
+from rl_sentinel.audit.findings import Finding
 from rl_sentinel.report.finding_block import block
 
 #: All findings of `audit verl==0.9.1`; `make expect` rewrites it.

@@ -3,7 +3,7 @@
 from html.parser import HTMLParser
 
 from report_fixtures import release, results
-from rl_sentinel.audit.findings import group_by_cause
+from rl_sentinel.audit.causes import group_by_cause
 from rl_sentinel.report.html import as_html, grid
 from rl_sentinel.report.scenario import has_batch
 from rl_sentinel.report.text import summary

@@ -1,6 +1,6 @@
-"""Turn verdicts into findings: one per cause, with levels and annotations from known files.
+"""Turn verdicts into findings, with levels and annotations from known files.
 
-``_parent_of`` folds a symptom under its cause; ``group_by_cause`` groups findings into the blocks of a report.
+``_parent_of`` folds a symptom under its cause.
 """
 
 import math
@@ -62,6 +62,12 @@ class Finding:
     def setting(self) -> str:
         """The name of the boundary's setting."""
         return str(self.evidence["setting"])
+
+    @property
+    def place(self) -> str:
+        """``file:line`` of the called code."""
+        source = self.evidence["source"]
+        return f"{source['file']}:{source['line']}"
 
     @property
     def signatures(self) -> tuple[str, ...]:
@@ -148,44 +154,6 @@ def findings(audit: Audit, known: Sequence[Known], version: str) -> list[Finding
     return sorted(_fold_and_annotate(broken, known, version), key=_rank)
 
 
-def group_by_cause(findings: Iterable[Finding]) -> list[list[Finding]]:
-    """Group findings with the same cause, which a report shows as one block.
-
-    Two findings have the same cause if law and level are the same, the same kind of expectation is broken, and
-
-    - the code that is called and the output that is wrong are the same, or
-    - the same change (of a column, or of a setting) has the wrong effect on the same output, or
-    - no change is involved, and they claim the same algorithm, or
-    - no batch is involved (the stage is config), and the sentence is the same.
-
-    The first finding of a block is the one with the most other places.
-    """
-    blocks: list[list[Finding]] = []
-    by_cause: dict[tuple[str, ...], list[Finding]] = {}
-    for finding in findings:
-        causes = _cause_keys(finding)
-        block = next((by_cause[c] for c in causes if c in by_cause), None)
-        if block is None:
-            block = []
-            blocks.append(block)
-        block.append(finding)
-        by_cause |= {c: by_cause.get(c, block) for c in causes}
-    return [sorted(block, key=lambda f: -len(f.also)) for block in blocks]
-
-
-def _cause_keys(finding: Finding) -> list[tuple[str, ...]]:
-    expectation = finding.evidence["expectation"]
-    kind = (finding.law, finding.level, expectation["kind"])
-    change = expectation["change"]
-    causes: list[tuple[str, ...]] = [(*kind, "code", _place(finding), expectation["output"])]
-    if change is not None:
-        return [*causes, (*kind, "change", change["column"] or change["subject"], expectation["output"])]
-    if finding.evidence["stage"] == "config":
-        causes.append((*kind, "sentence", expectation["sentence"]))
-    algorithm = finding.evidence["claims"].get("algorithm")
-    return [*causes, (*kind, "algorithm", algorithm["value"])] if algorithm else causes
-
-
 def _fold_and_annotate(broken: Sequence[Finding], known: Sequence[Known], version: str) -> list[Finding]:
     """Fold and annotate findings; new places of a known cause are folded separately."""
     annotated, new = list[Finding](), list[Finding]()
@@ -228,11 +196,6 @@ def _number_at(value: Any, cell: Sequence[int]) -> float | None:  # noqa: ANN401
     return float(value) if isinstance(value, int | float | str) else None
 
 
-def _place(finding: Finding) -> str:
-    source = finding.evidence["source"]
-    return f"{source['file']}:{source['line']}"
-
-
 def _folded(broken: Iterable[Finding]) -> list[tuple[Finding, dict[str, Finding]]]:
     """Each cause, with the findings that are folded under this cause, by place."""
     ordered = sorted(broken, key=lambda f: (f.boundary, f.setting != "default", f.setting, f.law))
@@ -252,12 +215,12 @@ def _folded(broken: Iterable[Finding]) -> list[tuple[Finding, dict[str, Finding]
 def _callees(finding: Finding, ordered: Sequence[Finding]) -> list[Finding]:
     """Findings of the same law at functions that this finding's boundary calls or contains as a step."""
     inside = {":".join(name.split(":")[:2]) for name in finding.entered}
-    place, parts = _place(finding), finding.boundary.split(" -> ")
+    place, parts = finding.place, finding.boundary.split(" -> ")
     return [
         o
         for o in ordered
         if o.law == finding.law
-        and ((_place(o) in inside and _place(o) != place) or (len(parts) > 1 and o.boundary in parts))
+        and ((o.place in inside and o.place != place) or (len(parts) > 1 and o.boundary in parts))
     ]
 
 

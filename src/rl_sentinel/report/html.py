@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, StrictUndefined
 
 from rl_sentinel import __version__
-from rl_sentinel.audit.findings import Finding, group_by_cause
+from rl_sentinel.audit.causes import group_by_cause
+from rl_sentinel.audit.findings import Finding
 from rl_sentinel.report.advice import advice
 from rl_sentinel.report.finding_block import also_broken, level, sentence, when
 from rl_sentinel.report.formatting import numbers

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from rl_sentinel.audit.findings import LEVELS, Finding, group_by_cause
+from rl_sentinel.audit.causes import group_by_cause
+from rl_sentinel.audit.findings import LEVELS, Finding
 from rl_sentinel.report.finding_block import block, level
 from rl_sentinel.report.formatting import counted, one_line
 from rl_sentinel.report.results import Results, fails

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.markup import escape
 
-from rl_sentinel.audit.findings import Audit, Finding, group_by_cause
+from rl_sentinel.audit.causes import group_by_cause
+from rl_sentinel.audit.findings import Audit, Finding
 from rl_sentinel.report.finding_block import block, level
 from rl_sentinel.report.formatting import WIDTH, counted, one_line, short_name, wrapped
 

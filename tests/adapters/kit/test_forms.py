@@ -68,6 +68,14 @@ def test_numbers_of_rows(form: Form, value: Any) -> None:
     assert form.sizes(value).rows == 2
 
 
+def test_response_without_a_token_at_the_right_end() -> None:
+    """It is a row of padding in a script, as in an audit."""
+    value, sizes = torch.tensor([[0.0, 0.0], [0.0, -4.0]]), Sizes(rows=2, width=2, length=torch.tensor([0, 1]))
+    form = RightAligned()
+    scripted = eval(form.source("x", sizes), {"torch": torch, "x": value})  # noqa: S307 - source of a form
+    assert scripted.tolist() == form.read(value, sizes).tolist() == [[0.0, 0.0], [-4.0, 0.0]]
+
+
 def test_one_number() -> None:
     """Of the batch, as a Python number too; another dtype where a form says so."""
     assert Number().read(3, SIZES).item() == 3.0

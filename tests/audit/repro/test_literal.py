@@ -19,6 +19,7 @@ from rl_sentinel.audit.repro.literal import Names, Unwritable, source
         torch.tensor([1, 2]),
         torch.tensor([True]),
         0.25,
+        1e-8,  # such as an epsilon
         None,
         "a",
         [1, (2.0,), ()],

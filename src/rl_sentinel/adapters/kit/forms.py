@@ -87,8 +87,9 @@ class RightAligned(ZeroPadded):
         return torch.stack([pad(row, (0, width - row.shape[0])) for row in rows])
 
     def source(self, expression: str, sizes: Sizes) -> str:
-        """Source that takes the end of each row that has tokens, and pads the parts to one tensor."""
-        rows = ", ".join(f"{expression}[{row}, -{n}:]" for row, n in enumerate(lengths_of(sizes)) if n)
+        """Source that takes the response at the end of each row, and pads the responses to one tensor."""
+        ends = (f"-{n}:" if n else ":0" for n in lengths_of(sizes))
+        rows = ", ".join(f"{expression}[{row}, {end}]" for row, end in enumerate(ends))
         return Ragged().source(f"[{rows}]", sizes)
 
 

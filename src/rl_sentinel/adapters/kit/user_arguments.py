@@ -169,10 +169,8 @@ def _bind_containers(
         arguments.codecs |= bind_slots([slot_of[parameter]], {parameter: items}, arguments)
     if wrong := [f"{parameter}.{key}" for parameter, items in bind_inside.items() for key in items]:
         parameter = wrong[0].partition(".")[0]
-        raise Unbindable(
-            f"bind names {', '.join(wrong)}, but {parameter} is not passed as a dict or an object: if {name} reads "
-            f"one, bind the whole parameter with a dict, as in bind={{'{parameter}': {{'KEY': 'COLUMN'}}}}"
-        )
+        fix = f"if {name} reads one, bind the whole parameter, as in bind={{'{parameter}': {{'KEY': 'COLUMN'}}}}"
+        raise Unbindable(f"bind names {', '.join(wrong)}, but {parameter} is not passed as a dict or an object: {fix}")
     return bound
 
 

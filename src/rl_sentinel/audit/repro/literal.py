@@ -75,11 +75,11 @@ def source(value: Any, names: Names) -> str:  # noqa: ANN401, PLR0911 - one line
 
 
 def literal(value: Any) -> str:  # noqa: ANN401 - numbers, text, lists of them
-    """Python source of plain data; floats to seven decimals."""
+    """Python source of plain data; floats to seven decimals, or below 1 to seven digits."""
     if isinstance(value, list):
         return "[" + ", ".join(literal(v) for v in value) + "]"
     if isinstance(value, float) and not math.isfinite(value):
         return f'float("{value}")'
     if isinstance(value, float):
-        return repr(round(value, 7))
+        return repr(round(value, 7) if abs(value) >= 1 else float(f"{value:.7g}"))
     return repr(value)

@@ -48,9 +48,12 @@ def compute_step_metrics(  # noqa: PLR0913 - all results of a step
 
 
 def _mean_kl(sampled_logprob: Float[Tensor, "B T"], batch: TrainingBatch, ready: Ready, result: UpdateResult) -> float:
-    """The raw KL to the reference or, without one, k3 from the sampling to the trained policy, over trained rows."""
+    """The raw KL to the reference, over tokens that are not rejected.
+
+    Without a reference: k3 from the sampling to the trained policy, over trained rows.
+    """
     if ready.kl is not None:
-        return float(metrics.statistics(ready.kl, mask=batch.laid.rollout.mask).mean)
+        return float(metrics.statistics(ready.kl, mask=ready.mask).mean)
     mask = batch.mask & result.rows.unsqueeze(1)
     return float(metrics.mean_kl(sampled_logprob, result.logprob, mask=mask).k3)
 
