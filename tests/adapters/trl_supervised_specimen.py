@@ -21,11 +21,11 @@ TRAINER = """
         def __call__(self, rows):
             ids = [torch.tensor(row["input_ids"]) for row in rows]
             labels = [own.clone() for own in ids]
-            for own, row in zip(labels, rows):
-                if "labels" in row:
-                    own[:] = torch.tensor(row["labels"])
-                if "completion_mask" in row:
-                    own[~torch.tensor(row["completion_mask"]).bool()] = -100
+            for own, example in zip(labels, rows):
+                if "labels" in example:
+                    own[:] = torch.tensor(example["labels"])
+                if "completion_mask" in example:
+                    own[~torch.tensor(example["completion_mask"]).bool()] = -100
             if self.flat:
                 places = torch.cat([torch.arange(len(own)) for own in ids])
                 joined = torch.cat(labels)

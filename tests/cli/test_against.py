@@ -44,7 +44,7 @@ def test_options_that_do_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
         "--against is 'trl==1', expected a target of verl, like 'verl==1'"
     )
     assert error_line(capsys, "audit", "verl==1", "--against", "verl==2", "--report", "issue=x") == (
-        "--report does not apply to --against, which prints changes only: drop one of the two options"
+        "--report cannot be combined with --against, which only compares findings: drop one of the two options"
     )
 
 

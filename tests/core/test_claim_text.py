@@ -22,7 +22,7 @@ def test_text_round_trip() -> None:
     assert texts["standardized"] == "no"
     assert texts["knob:by_std"] == "true|false"
     assert claims_from_text(texts, "a.py: docstring") == EVERY
-    with pytest.raises(ValueError, match=r"^claim 'nob:clip' does not exist: expected one of algorithm, scope, "):
+    with pytest.raises(ValueError, match=r"^claim 'nob:clip' has an unknown prefix: the nearest is 'knob:'"):
         claims_from_text({"nob:clip": "1|2"}, "a.py")
 
 

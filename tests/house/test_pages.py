@@ -50,6 +50,22 @@ def test_commands_are_taken(page: str, command: str) -> None:
     assert not unknown, f"{page}: {command}"
 
 
+class _FetchedError(Exception):
+    """Raised in place of a fetch: the options go together."""
+
+
+@pytest.mark.parametrize("command", [command for _, command in _commands() if "--against" in command])
+def test_options_of_a_comparison_go_together(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some options of an audit cannot be combined with ``--against``."""
+
+    def fetch(*_arguments: object) -> None:
+        raise _FetchedError
+
+    monkeypatch.setattr("rl_sentinel.cli.audit.fetch", fetch)
+    with pytest.raises(_FetchedError):
+        typer.main.get_command(app).main(shlex.split(command)[1:], standalone_mode=False)
+
+
 def test_unknown_commands_and_options_are_noticed() -> None:
     assert _unknown("rl-sentinel audit verl==0.9.1 --color red --json x") == ["--color"]
     assert _unknown("rl-sentinel guards") == ["guards"]

@@ -175,7 +175,7 @@ def _implied_claims(stage: str, claimed: Claims) -> Claims:
 
 
 def _fills_the_width(stage: Stage, layouts: _Layouts) -> bool:
-    """Whether rows must be full: the function gets padded tokens, and no argument separates padding from tokens."""
+    """Whether rows must be full: at some stages, if no argument separates the padding of its tensors from tokens."""
     return stage in _WITHOUT_MASK and layouts.padded and not layouts.measured
 
 

@@ -13,7 +13,10 @@ _RATIO_OF_ONE = (
 
 
 def notes_on_ratio(boundary: Boundary) -> list[str]:
-    """A note on a loss that claims a ratio, and is right only if each sample is used for one update."""
+    """One note if a loss claims a ratio that the user does not state, and reads no old log-probs; otherwise empty.
+
+    Such a loss is right only if each sample is used for one update.
+    """
     ratio = boundary.claims.ratio
     return [_RATIO_OF_ONE] if ratio and ratio.cite != STATED and of_one_policy(boundary) else []
 

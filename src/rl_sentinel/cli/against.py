@@ -32,7 +32,7 @@ def base_of(targets: Sequence[TargetSpec], text: str, options: Sequence[str]) ->
         raise SentinelError(f"--against is {base.text!r}, expected a target of {framework}, like {targets[0].text!r}")
     if options:
         raise SentinelError(
-            f"{options[0]} does not apply to --against, which prints changes only: drop one of the two options"
+            f"{options[0]} cannot be combined with --against, which only compares findings: drop one of the two options"
         )
     return base
 

@@ -35,7 +35,7 @@ def _options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Audit the training signal of LLM reinforcement learning, or train a model on an audited one."""
+    """Audit the training signal of LLM reinforcement learning, or train a model with a signal that is audited first."""
     del version
 
 

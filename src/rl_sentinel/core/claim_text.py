@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from rl_sentinel.core.claims import KINDS, OF_SETTINGS, Claims, Knob, Options, Said, SettingClaim, claims, unknown_claim
+from rl_sentinel.core.claims import KINDS, OF_SETTINGS, Claims, Knob, Options, Said, SettingClaim, claims
+from rl_sentinel.core.phrasing import nearest
 
 #: Claim that is made per output or per setting -> prefix of its keys.
 PREFIXES: Mapping[str, str] = {
@@ -60,7 +61,8 @@ def claims_from_text(texts: Mapping[str, str], cite: str) -> Claims:
         if colon:
             owner = next((f for f, p in PREFIXES.items() if p == f"{prefix}:"), "")
             if not owner:
-                raise ValueError(unknown_claim(key))
+                known = nearest(f"{prefix}:", PREFIXES.values())
+                raise ValueError(f"claim {key!r} has an unknown prefix: {known}")
             value: object = (
                 tuple(json.loads(v) for v in text.split("|")) if owner in (*OF_SETTINGS, "options") else text
             )

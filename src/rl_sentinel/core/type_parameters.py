@@ -37,17 +37,23 @@ def parse_source(source: bytes | str) -> ast.Module:
     """
     try:
         return ast.parse(source)
-    except SyntaxError:
-        text, names = without_type_parameters(source.encode() if isinstance(source, str) else source)
+    except SyntaxError as error:
+        try:
+            text, names = without_type_parameters(source.encode() if isinstance(source, str) else source)
+        except UnicodeDecodeError:
+            raise error from None
         if not names:
             raise
         return ast.parse(text)
 
 
 def without_type_parameters(source: bytes) -> tuple[str, tuple[str, ...]]:
-    """The source without the type parameters of functions and classes, and the names of the parameters.
+    """The source without the type parameters of functions and classes, and the parameters, with their stars.
 
     Lines keep their numbers. A class gets ``Generic`` as its last base, under the name :data:`_GENERIC`.
+
+    Raises:
+        UnicodeDecodeError: if the source is not text in its encoding.
 
     Example:
         >>> from rl_sentinel.core.type_parameters import without_type_parameters
@@ -57,7 +63,8 @@ def without_type_parameters(source: bytes) -> tuple[str, tuple[str, ...]]:
     encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
     lines = source.decode(encoding).splitlines(keepends=True)
     try:
-        tokens = [t for t in tokenize.generate_tokens(iter(lines).__next__) if t.string.strip()]
+        read = tokenize.generate_tokens(iter(lines).__next__)
+        tokens = [t for t in read if t.string.strip() and t.type != tokenize.COMMENT]
     except tokenize.TokenError:
         return "".join(lines), ()
     edits: list[tuple[tuple[int, int], tuple[int, int], str]] = []
@@ -71,7 +78,7 @@ def without_type_parameters(source: bytes) -> tuple[str, tuple[str, ...]]:
         names.extend(own)
         edits.append((opening.start, tokens[end].end, ""))
         if word.string == "class":
-            edits.append(_base(tokens, end + 1, f"{_GENERIC}[{', '.join(own)}]"))
+            edits.append(_base(tokens, end + 1, f"{_GENERIC}[{', '.join(name.removeprefix('**') for name in own)}]"))
     for start, stop, text in reversed(edits):
         _replace(lines, start, stop, text)
     return "".join(lines), tuple(dict.fromkeys(names))
@@ -88,12 +95,13 @@ def _closing(tokens: Sequence[tokenize.TokenInfo], place: int) -> int:
 
 
 def _parameters(tokens: Sequence[tokenize.TokenInfo]) -> Iterator[str]:
-    """The names of the parameters between the brackets, without bounds."""
-    depth, starts = 0, True
+    """The parameters between the brackets, with their stars and without bounds: ``T``, ``*Ts`` or ``**P``."""
+    depth, starts, stars = 0, True, ""
     for token in tokens:
         if starts and token.type == tokenize.NAME:
-            yield token.string
+            yield stars + token.string
         starts = not depth and token.string in {",", "*", "**"}
+        stars = token.string if starts and token.string != "," else ""
         depth += (token.string in _OPEN) - (token.string in _CLOSE)
 
 
@@ -138,9 +146,13 @@ class GenericLoader(SourceFileLoader):
 
 
 def _with_variables(tree: ast.Module, names: Sequence[str]) -> ast.Module:
-    """The module with a type variable for each name, defined after its docstring and its ``__future__`` imports."""
-    lines = [f"from typing import Generic as {_GENERIC}, TypeVar as _Variable"]
-    defined = ast.parse("\n".join([*lines, *(f"{name} = _Variable({name!r})" for name in names)])).body
+    """The module with a variable for each parameter, defined after its docstring and its ``__future__`` imports."""
+    kinds = {"": "TypeVar", "*": "TypeVarTuple", "**": "ParamSpec"}
+    lines = [f"import typing as _typing; {_GENERIC} = _typing.Generic"]
+    for parameter in names:
+        name = parameter.lstrip("*")
+        lines.append(f"{name} = _typing.{kinds[parameter.removesuffix(name)]}({name!r})")
+    defined = ast.parse("\n".join(lines)).body
     for node in (inner for statement in defined for inner in ast.walk(statement)):
         if isinstance(node, ast.stmt | ast.expr | ast.alias):
             node.lineno = node.end_lineno = 1

@@ -134,5 +134,5 @@ def test_a_docstring_proposes_columns_with_their_axes() -> None:
 
 
 def test_a_placeholder_is_refused_in_words() -> None:
-    with pytest.raises(Unbindable, match=r"^a function in bind returns \.\.\., which is a placeholder"):
+    with pytest.raises(Unbindable, match=r"^a function in bind returns the placeholder `\.\.\.`, expected an argument"):
         function_codec(lambda _: ..., probe_batch())

@@ -51,17 +51,33 @@ def _call(answer: Any, function: str) -> Any:
     return calls[function]()
 
 
+def test_wrong_reply_of_several_names_the_method() -> None:
+    """A method that replies to several requests at once is not called ``reply``."""
+
+    class Batched(Fixed):
+        def replies(self, requests: Any) -> Any:
+            return [self.says for _ in requests]
+
+    environment: Any = wrap_environment(Batched(None), "mine.py:Own")
+    with pytest.raises(SentinelError, match=r"replies\(\) returned None, expected a text or an Outcome"):
+        environment.replies([(Task("a", "a"), ("a",), True)])
+
+
 @pytest.mark.parametrize(
     ("function", "answer", "line"),
     [
-        ("task", ("a", "b"), "returned ('a', 'b'), expected a Task with a prompt"),
+        ("task", ("a", "b"), "returned ('a', 'b'), expected a Task whose prompt is a str"),
         ("task", Task(3, "b"), "returned Task(prompt=3, answer='b'), expected a Task"),  # type: ignore[arg-type]  # the wrong type
         ("task", KeyError("x"), "raised KeyError: 'x', at "),
         ("reply", None, "returned None, expected a text or an Outcome"),
         ("reply", (1.0, True), "returned (1.0, True), expected a text or an Outcome"),
-        ("reply", Outcome("1", correct=True), "returned an Outcome whose reward is '1', expected a number"),  # type: ignore[arg-type]  # the wrong type
+        ("reply", Outcome("1", correct=True), "returned an Outcome whose reward is '1', expected an Outcome"),  # type: ignore[arg-type]  # the wrong type
         ("reply", Outcome(1.0, correct=True, parts=("1",)), "returned an Outcome whose parts[0] is '1'"),  # type: ignore[arg-type]  # the wrong type
-        ("reply", Outcome(1.0, correct=True, parts=None), "returned an Outcome whose parts is None, expected a tuple"),  # type: ignore[arg-type]  # the wrong type
+        (
+            "reply",
+            Outcome(1.0, correct=True, parts=None),  # type: ignore[arg-type]  # the wrong type
+            "returned an Outcome whose parts are None, expected an Outcome",
+        ),
         ("reply", SystemExit(1), "raised SystemExit: 1, at "),
         ("reply", StopIteration(), "raised StopIteration, at "),
         ("warm", None, "returned None, expected a prompt, a response, and whether it ends"),

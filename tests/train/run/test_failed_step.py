@@ -50,7 +50,7 @@ def test_non_finite_loss_stops_its_step(tmp_path: Path) -> None:
     _, place, words = _stopped(tmp_path, 1e30)
     assert place.name == "stopped-00000001.pt"
     assert words.startswith("step 1 stopped: loss is ")
-    assert words.endswith(f"expected finite numbers: lower update.rate; rl-sentinel train {place} repeats the step")
+    assert words.endswith(f"after finite steps, lower update.rate; rl-sentinel train {place} repeats the step")
     then, now = replay_failed_step(place)
     assert then == now
     assert not (tmp_path / "metrics.jsonl").exists()

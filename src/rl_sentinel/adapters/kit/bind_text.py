@@ -217,7 +217,11 @@ def _codec_of_tokens(word: str, form: Form, dtype: torch.dtype | None) -> Codec:
 
 
 def _labels(name: str, dtype: torch.dtype | None, *, listed: bool, array: bool) -> PromptIds:
-    """The codec of a label per row; with ``array``, a list has texts, and an array has texts unless it has a dtype."""
+    """The codec of one label per row, such as a prompt id.
+
+    If the function takes numpy arrays (``array``), labels are strings, except in an array with a stated dtype;
+    otherwise they are integers, in a list or a tensor.
+    """
     if listed:
         return PromptIds("strings-list" if array else "list", name)
     if array:

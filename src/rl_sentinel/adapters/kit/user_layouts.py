@@ -193,7 +193,7 @@ def function_codec(make: Callable[[Any], Any], batch: Batch) -> FunctionCodec:
         message = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise Unbindable(f"a function in bind raised {message}, expected it to compute an argument") from error
     if made is ...:
-        raise Unbindable("a function in bind returns ..., which is a placeholder: return the argument")
+        raise Unbindable("a function in bind returns the placeholder `...`, expected an argument: return its value")
     return FunctionCodec(make, frozenset(names))
 
 

@@ -1,6 +1,7 @@
 """TRL's supervised trainer, from texts to collated labels: trained tokens, end tokens and padding."""
 
 import inspect
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -43,8 +44,8 @@ _DOCS = (
 class Data:
     """One format of data set. ``row`` builds a row with a given number of words; the other fields are settings.
 
-    ``needs`` is text in the source of releases that accept the format. With ``completion``, only the completion trains,
-    which releases do by themselves for prompts with completions.
+    ``needs`` is a pattern in the source of releases that accept the format. With ``completion``, only the completion
+    trains, which releases do by themselves for prompts with completions.
     """
 
     row: Callable[[int], dict[str, Any]]
@@ -87,7 +88,7 @@ FORMS: dict[str, Data] = {
     "messages, padded with the end token": Data(_messages, padding="<eos>"),
     "completions, padded with the end token": Data(_completion, padding="<eos>", needs='"completion_mask"'),
     "tokens with a completion mask": Data(_masked, needs='"completion_mask"', completion=True),
-    "tokens with labels": Data(_labeled, needs='"labels"'),
+    "tokens with labels": Data(_labeled, needs=r'example(\.get\(|\[)"labels"'),
     "texts, padding-free": Data(_text, flat=True),
     "completions, padding-free": Data(_completion, flat=True, needs='"completion_mask"'),
 }
@@ -102,7 +103,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         return  # texts are tokenized elsewhere
     known = fields_of(target, SFT)
     for name, form in FORMS.items():
-        if (form.flat and "padding_free" not in known) or form.needs not in source:
+        if (form.flat and "padding_free" not in known) or not re.search(form.needs, source):
             continue
         yield from bindable(target, _collated(name, form))
 
@@ -114,8 +115,10 @@ def compare_labels(trainer: Callable[..., Any], name: str, lengths: Tensor) -> d
     settings |= {"remove_unused_columns": True}  # the default
     settings |= {"completion_only_loss": True} if form.completion else {}
     ready = make_pair_trainer(trainer, rows=[form.row(count) for count in words], padding=form.padding, **settings)
-    prepared = list(ready.train_dataset)
-    batch = ready.data_collator(kept_rows(ready))
+    prepared = [
+        _with_stated_labels(dict(row), form.row(count)) for row, count in zip(ready.train_dataset, words, strict=True)
+    ]
+    batch = ready.data_collator(collated_rows(ready))
     ids = [list(row["input_ids"]) for row in prepared]
     collated = rows_of(batch, [len(own) for own in ids], flat=form.flat)
     wrong = [
@@ -129,7 +132,13 @@ def compare_labels(trainer: Callable[..., Any], name: str, lengths: Tensor) -> d
     }
 
 
-def kept_rows(trainer: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - a trainer
+def _with_stated_labels(prepared: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
+    """The prepared row; which tokens train is that of the data set's row, if it says so, and not of the preparation."""
+    stated: dict[str, Any] = {name: row[name] for name in ("labels", "completion_mask") if name in row}
+    return {"input_ids": prepared["input_ids"], **stated} if stated else prepared
+
+
+def collated_rows(trainer: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - a trainer
     """The rows of the data set with the columns that the trainer keeps for its collator."""
     rows = trainer._remove_unused_columns(trainer.train_dataset, description="training")  # noqa: SLF001 - as its data loader
     return [{name: row[name] for name in COLUMNS if name in row} for row in rows]

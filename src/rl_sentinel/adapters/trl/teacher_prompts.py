@@ -1,4 +1,4 @@
-"""The prompts of SDPO's teacher in TRL: each contains the row's question and a successful answer from its group."""
+"""The prompts of SDPO's teacher in TRL: a row's question, with a successful answer of another row of its group."""
 
 from collections.abc import Callable, Iterator
 from functools import partial

@@ -26,7 +26,9 @@ class Extraction:
 
 
 def limit_time(seconds: float | None) -> None:
-    """Set and reset a signal handler, like the package's time limit.
+    """Fail in the threads in which the package's time limit fails; no time is limited.
+
+    Nothing is done without ``seconds``, or in a task of :class:`Pool`.
 
     Raises:
         ValueError: in a thread that cannot set the handler of a signal.

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.registries import DECORATORS, MODULE
+from rl_sentinel.core.type_parameters import parse_source
 
 #: Endings of the names of estimators, in releases without a registry.
 ENDINGS = ("_outcome_advantage", "_advantage_return")
@@ -24,7 +25,7 @@ def decorated_functions(target: Target, table: str) -> tuple[str, ...]:
 def _functions(target: Target) -> Iterator[ast.FunctionDef]:
     place = target.root.joinpath(*MODULE.split(".")).with_suffix(".py")
     try:
-        tree = ast.parse(place.read_bytes())
+        tree = parse_source(place.read_bytes())
     except (OSError, SyntaxError, ValueError):
         return
     yield from (node for node in tree.body if isinstance(node, ast.FunctionDef))

@@ -12,6 +12,8 @@ import time
 from functools import cache
 from pathlib import Path
 
+from rl_sentinel.core.type_parameters import parse_source
+
 _FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in ', re.MULTILINE)
 
 #: Wall-clock seconds to wait for a dump, and between two polls.
@@ -70,7 +72,7 @@ def _first_line(file: Path, line: int) -> int:
 @cache
 def _spans(file: Path) -> tuple[tuple[int, int], ...]:
     try:
-        tree = ast.parse(file.read_bytes())
+        tree = parse_source(file.read_bytes())
     except (OSError, SyntaxError, ValueError):
         return ()
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)

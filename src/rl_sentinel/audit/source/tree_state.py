@@ -35,7 +35,10 @@ class TreeState:
 
 
 def tree_state(root: Path) -> TreeState | None:
-    """The state of a folder, without hidden folders and compiled code; None if it is large or has linked folders."""
+    """The state of a folder without hidden folders and ``__pycache__``.
+
+    None if its Python source is too large to store, or if a folder in it is a symbolic link.
+    """
     texts, others, size = dict[str, str](), dict[str, str](), 0
     for folder, folders, names in os.walk(root):
         if any(Path(folder, f).is_symlink() for f in folders):

@@ -59,7 +59,8 @@ class CheckedEnvironment:
         Raises:
             SentinelError: if the inner environment raises, or returns neither a text nor an outcome.
         """
-        return self._checked_reply(call_user_code(self._key("reply"), self._inner.reply, task, responses, ended=ended))
+        reply = call_user_code(self._key("reply"), self._inner.reply, task, responses, ended=ended)
+        return self._checked_reply("reply", reply)
 
     def _numbered_task(self, function: Callable[[int, int], Task], number: int, seed: int) -> Task:
         return self._checked_task("numbered_task", call_user_code(self._key("numbered_task"), function, number, seed))
@@ -70,26 +71,26 @@ class CheckedEnvironment:
         replies = call_user_code(self._key("replies"), function, requests)
         if not isinstance(replies, (list, tuple)) or len(replies) != len(requests):
             raise self._wrong("replies", describe(replies), f"a list of {len(requests)} replies, one per request")
-        return [self._checked_reply(reply) for reply in replies]
+        return [self._checked_reply("replies", reply) for reply in replies]
 
     def _checked_task(self, function: str, task: object) -> Task:
         if not isinstance(task, Task) or not isinstance(task.prompt, str):
-            raise self._wrong(function, describe(task), "a Task with a prompt")
+            raise self._wrong(function, describe(task), "a Task whose prompt is a str")
         return task
 
-    def _checked_reply(self, reply: object) -> str | Outcome:
+    def _checked_reply(self, function: str, reply: object) -> str | Outcome:
         if isinstance(reply, str):
             return reply
         if not isinstance(reply, Outcome):
-            raise self._wrong("reply", describe(reply), "a text or an Outcome")
+            raise self._wrong(function, describe(reply), "a text or an Outcome")
         if not isinstance(reply.parts, (tuple, list)):
-            raise self._wrong(
-                "reply", f"an Outcome whose parts is {describe(reply.parts)}", "a tuple or list of numbers"
-            )
+            wrong = f"an Outcome whose parts are {describe(reply.parts)}"
+            raise self._wrong(function, wrong, "an Outcome whose parts are a tuple or list of numbers")
         parts = ((f"parts[{n}]", part) for n, part in enumerate(reply.parts))
         for name, number in (("reward", reply.reward), *parts):
             if not isinstance(number, Real):
-                raise self._wrong("reply", f"an Outcome whose {name} is {describe(number)}", "a number")
+                wrong = f"an Outcome whose {name} is {describe(number)}"
+                raise self._wrong(function, wrong, f"an Outcome whose {name} is a number")
         if type(reply.reward) is float and type(reply.correct) is bool and reply.parts == ():
             return reply
         numbers = tuple(float(part) for part in reply.parts)

@@ -94,7 +94,8 @@ def compute_gradient(  # noqa: PLR0913 - the model, the mini-batch, the componen
     # The one place of a mini-batch that waits for the device: a step with a gradient that is not finite is not taken.
     loss_of_all, norm = torch.stack((ranks.all_reduce(total), norm_of_all)).tolist()
     if not (math.isfinite(loss_of_all) and math.isfinite(norm)):
-        message = f"loss is {loss_of_all}, gradient norm {norm}, expected finite numbers: lower update.rate"
+        fix = "look for very large rewards, and for overflow in a loss of yours; after finite steps, lower update.rate"
+        message = f"loss is {loss_of_all}, gradient norm {norm}, expected finite numbers: {fix}"
         raise NotFiniteError(message, batch, rows, coefficient)
     logprob_of_all = torch.cat([batch.advantage[:0], *(part.to(CPU) for part in logprobs)])
     return GradientResult(torch.cat(computed_rows), logprob_of_all, loss_of_all, norm)
