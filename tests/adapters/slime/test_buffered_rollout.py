@@ -13,6 +13,7 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.columns_out_of_step import LAW as DAT001
 from rl_sentinel.laws.conversation_tokens_differ import LAW as TOK001
+from rl_sentinel.laws.sample_lost_or_repeated import LAW as DAT002
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
 
 Loads = Callable[..., Target]
@@ -71,11 +72,12 @@ EXAMPLE = """
                 )
             )
         n = args.n_samples_per_prompt
+        samples = SELECTED
         data_buffer.add_samples([samples[start : start + n] for start in range(0, len(samples), n)])
         return data_buffer.get_samples(args.rollout_batch_size)
 """
 
-SOUND = {"FROM_FIRST": "True", "STATE": "True", "REWARD": 'record["reward"]'}
+SOUND = {"FROM_FIRST": "True", "STATE": "True", "REWARD": 'record["reward"]', "SELECTED": "samples"}
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
@@ -96,7 +98,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
 def test_sound(loads: Loads) -> None:
     target, boundary = _bound(loads)
     assert answering({("buffer", "records of a buffer"): boundary}, target) == []
-    for law in (PLC004, TOK001, DAT001):
+    for law in (PLC004, TOK001, DAT001, DAT002):
         judgement = judged_at(law, boundary, "records of a buffer", target)
         assert (law.code, judgement.tried > 0, judgement.found) == (law.code, True, None)
     check_round_trip(target, boundary)
@@ -104,9 +106,14 @@ def test_sound(loads: Loads) -> None:
 
 @pytest.mark.parametrize(
     ("broken", "law"),
-    [({"FROM_FIRST": "False"}, TOK001), ({"STATE": "False"}, DAT001), ({"REWARD": "1.0"}, PLC004)],
+    [
+        ({"FROM_FIRST": "False"}, TOK001),
+        ({"STATE": "False"}, DAT001),
+        ({"REWARD": "1.0"}, PLC004),
+        ({"SELECTED": "samples[:n] + samples[:-n]"}, DAT002),
+    ],
 )
 def test_broken(loads: Loads, broken: dict[str, str], law: Law) -> None:
-    """A mask cut at the number of trained tokens, truncated records as completed ones, and a constant reward."""
+    """A mask cut at the number of trained tokens, a lost state, a constant reward, and a prompt that is taken twice."""
     target, boundary = _bound(loads, **broken)
     assert judged_at(law, boundary, "records of a buffer", target).found is not None

@@ -17,6 +17,15 @@ from rl_sentinel.adapters.kit.replacement import replaced_globals
 DATA = object()
 
 
+#: Operation of ``torch.distributed`` -> the function that reduces the stacked values of the ranks.
+REDUCTIONS: Mapping[Any, Callable[[Tensor, int], Tensor]] = {
+    dist.ReduceOp.SUM: torch.sum,
+    dist.ReduceOp.AVG: torch.mean,
+    dist.ReduceOp.MAX: torch.amax,
+    dist.ReduceOp.MIN: torch.amin,
+}
+
+
 class WholeModel(PlacedModel):
     """A fake model of which each rank sees whole sequences."""
 
@@ -34,8 +43,7 @@ def collectives(copies: int) -> Mapping[str, Callable[..., Any]]:
 
     def all_reduce(tensor: Tensor, op: Any = dist.ReduceOp.SUM, group: object = None) -> None:  # noqa: ANN401 - torch's
         values = torch.stack(members(gather_from_ranks(tensor.detach().clone()), group))
-        reduced = values.amax(0) if op == dist.ReduceOp.MAX else values.amin(0) if op == dist.ReduceOp.MIN else None
-        tensor.copy_(values.sum(0) if reduced is None else reduced)
+        tensor.copy_(REDUCTIONS[op](values, 0))
 
     def all_gather_object(gathered: list[Any], item: object, group: object = None) -> None:
         gathered[:] = members(gather_from_ranks(item), group)
@@ -87,7 +95,8 @@ def run_engines(  # noqa: PLR0913 - functions and classes of the target, and the
     ):
         run_on_ranks(ranks * copies, work)
     if evaluates:
-        return [engines[0].evaluated]
+        results = torch.stack([engine.evaluated for engine in engines])
+        return [results[0] if torch.allclose(results, results[0], equal_nan=True) else results.new_tensor(torch.inf)]
     return [loss / ranks for engine in engines[::copies] for loss in engine.losses]
 
 

@@ -65,8 +65,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def every_rank_trains(inputs: Inputs) -> str:
-    """The reason why a rank or a micro-batch has no trained token, which releases of 2025 reject; else empty."""
-    trained = inputs.batch.mask.any(1).tensor_split(inputs.layout.ranks * inputs.layout.micro_batches)
+    """The reason why a rank has no trained token, which releases of 2025 reject; else empty."""
+    trained = inputs.batch.mask.any(1).tensor_split(inputs.layout.ranks)
     return "" if all(bool(part.any()) for part in trained) else "a rank has no trained token, which AReaL rejects"
 
 

@@ -56,10 +56,10 @@ class Worker:
     paused: bool = False
 
     def apply(self, method: str, options: dict[str, Any]) -> None:
-        """Run a method of the engine."""
+        """Run a method of the engine; methods other than these three change nothing here."""
         if method == "set_version":
             self.version = options["version"]
-        else:
+        elif method in {"pause", "resume"}:
             self.paused = method == "pause"
 
 

@@ -99,9 +99,9 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _policy_loss(target: Target) -> str:
-    """A policy loss that clients of this release can ask for; early releases do not register PPO's."""
-    registered = inspect.getsource(inspect.getmodule(target.find(REGISTRY)))  # type: ignore[arg-type]  # a class has a module
-    return "ppo" if '"ppo"' in registered else "importance_sampling"
+    """A policy loss that clients can ask for; early backends do not translate PPO's name to the registered one."""
+    backend = inspect.getsource(inspect.getmodule(target.find(BACKEND)))  # type: ignore[arg-type]  # a class has a module
+    return "ppo" if '"ppo"' in backend else "importance_sampling"
 
 
 def _lacks(target: Target) -> str:

@@ -88,7 +88,7 @@ def fetch_samples(run: Callable[..., Any], prompts: list[list[dict[str, Any]]]) 
     """Run one rollout on the records of all prompts, and compare each sample with its record.
 
     Returns, per record: the ``reward``; the ``tokens`` that differ from the chat template; the wrong values of the loss
-    ``masks``; and ``others``, the number of wrong fields (state, index, and how often the record is a sample).
+    ``masks``; ``differing``, 1 if the state is not that of the record; and ``uses``, how often the record is a sample.
     """
     tokenizer, records = ChatTokenizer(_ADDED), _records(prompts)
     args = Arguments(
@@ -112,7 +112,7 @@ def fetch_samples(run: Callable[..., Any], prompts: list[list[dict[str, Any]]]) 
     with replaced_globals(run.__globals__, **fakes):
         returned: Any = asyncio.run(run(args, 0, DataBuffer()))
     samples = [one for group in returned for one in (group if isinstance(group, list) else [group])]
-    found: dict[str, list[float]] = {"reward": [], "tokens": [], "masks": [], "others": []}
+    found: dict[str, list[float]] = {"reward": [], "tokens": [], "masks": [], "differing": [], "uses": []}
     for record in records:
         own = [sample for sample in samples if sample.metadata["row"] == record["extra_info"]["row"]]
         for name, value in _compare(tokenizer, record, own).items():
@@ -141,14 +141,14 @@ def _records(prompts: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
 
 def _compare(tokenizer: ChatTokenizer, record: dict[str, Any], samples: list[Any]) -> dict[str, float]:
     if not samples:
-        return {"reward": float("inf"), "tokens": 0.0, "masks": 0.0, "others": 1.0}
+        return {"reward": float("inf"), "tokens": 0.0, "masks": 0.0, "differing": 0.0, "uses": 0.0}
     sample = samples[0]
     untrained = len(sample.tokens) - sample.response_length
     mask = [0] * untrained + list(sample.loss_mask)
     tokens, masks = differences(tokenizer, record["messages"], list(sample.tokens), mask)
     state = "TRUNCATED" if record["extra_info"]["finish_reason"] == "length" else "COMPLETED"
-    wrong = (sample.status.name != state, sample.index != record["instance_id"], len(samples) > 1)
-    return {"reward": float(sample.reward), "tokens": tokens, "masks": masks, "others": float(sum(wrong))}
+    differs, uses = float(sample.status.name != state), float(len(samples))
+    return {"reward": float(sample.reward), "tokens": tokens, "masks": masks, "differing": differs, "uses": uses}
 
 
 def _several_samples(inputs: Inputs) -> str:
@@ -182,7 +182,8 @@ def _samples(path: str) -> Boundary:
         outputs={
             "reward": Output("B", "reward", "reward", at=made["reward"], form=form),
             **difference_outputs(made),
-            "number of columns from other samples": Output("B", "", "columns_of_others", at=made["others"], form=form),
+            "whether the state differs": Output("B", "", "columns_of_others", at=made["differing"], form=form),
+            "uses": Output("B", "samples", "uses", at=made["uses"], form=form),
         },
         settings={"records of a buffer": {}},
         claims=claims(_DOCS, conserves=True),

@@ -113,15 +113,19 @@ def fake_vllm(engine: Callable[..., Any], *names: str) -> Iterator[None]:
     module = SimpleNamespace(**fakes, __version__=VLLM_VERSION)
     more = {"is_vllm_available": lambda *_args: True, "ensure_master_addr_port": lambda *_args: None}
     modules = [vars(importlib.import_module(name)) for name in names]
-    for place in modules:
-        for name, value in (*fakes.items(), ("vllm", module)):
-            place.setdefault(name, value)
-    with (
-        patch.dict(os.environ),
-        patch.dict(sys.modules, {"vllm": module}),
-        replaced_globals(*modules, **fakes, **more, vllm=module),
-    ):
-        yield
+    added = [(place, name) for place in modules for name in (*fakes, "vllm") if name not in place]
+    for place, name in added:
+        place[name] = None
+    try:
+        with (
+            patch.dict(os.environ),
+            patch.dict(sys.modules, {"vllm": module}),
+            replaced_globals(*modules, **fakes, **more, vllm=module),
+        ):
+            yield
+    finally:
+        for place, name in added:
+            del place[name]
 
 
 def request_of(logits: Tensor, temperature: float) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Inputs
 
 #: Setting -> the number of rows of a batch.
 BATCHES = {"batches of two": 2, "batches of three": 3}
@@ -98,6 +99,12 @@ def _words(ids: list[int], numbers: dict[int, int]) -> tuple[int, list[int]]:
     return prompt, [word - COMPLETION for word in words if word >= COMPLETION]
 
 
+def few_batches(inputs: Inputs) -> str:
+    """The reason to skip a batch whose prompts are too many for distinct words; empty otherwise."""
+    many = inputs.batch.rows * max(BATCHES.values()) > COMPLETION
+    return "there are more prompts than distinct words to identify them" if many else ""
+
+
 def _pairs(path: str) -> Boundary:
     step = Step(
         call=paired_rows,
@@ -124,6 +131,6 @@ def _pairs(path: str) -> Boundary:
         settings=settings,
         claims=claims(_DOCS),
         reach="every run with loss_type=kto",
-        requires=(no_empty_response,),
+        requires=(no_empty_response, few_batches),
         domain=a_few_rows,
     )

@@ -110,15 +110,15 @@ def launched(owner: type, config: Any, rank: int) -> dict[str, Any]:  # noqa: AN
         **dict.fromkeys(("_master_address", "_master_port", "_dp_rpc_port")),
     )
     asyncio.run(server.launch_server())
-    found: dict[str, Any] = vars(options[0])
-    return found
+    arguments: dict[str, Any] = vars(options[0])
+    return arguments
 
 
 def engine_options(owner: type, config: Any, options: Settings) -> dict[str, float]:  # noqa: ANN401 - verl's class
     """The value of each option that arrives at the engine."""
-    found = launched(owner, config, rank=0)
-    found |= json.loads(found.get("override_generation_config", "{}"))
-    return {name: arrives(value, _number(found.get(name), value)) for name, value in options.items()}
+    arguments = launched(owner, config, rank=0)
+    arguments |= json.loads(arguments.get("override_generation_config", "{}"))
+    return {name: arrives(value, _number(arguments.get(name), value)) for name, value in options.items()}
 
 
 def _number(arrived: object, given: object) -> object:
@@ -127,10 +127,12 @@ def _number(arrived: object, given: object) -> object:
 
 
 def samples_of_replicas(owner: type, config: Any, rows: int) -> list[float]:  # noqa: ANN401 - verl's class
-    """How often each of ``rows`` samples is drawn, if each replica draws one: the sample that its seed selects."""
+    """How often each of ``rows`` samples is drawn, if each replica draws one; equal seeds draw the same sample."""
+    seeds = [launched(owner, config, rank).get("seed", "0") for rank in range(rows)]
+    sample_of = {seed: sample for sample, seed in enumerate(dict.fromkeys(seeds))}
     uses = [0.0] * rows
-    for rank in range(rows):
-        uses[int(launched(owner, config, rank).get("seed", 0)) % rows] += 1.0
+    for seed in seeds:
+        uses[sample_of[seed]] += 1.0
     return uses
 
 

@@ -75,11 +75,13 @@ def source(value: Any, names: Names) -> str:  # noqa: ANN401, PLR0911 - one line
 
 
 def literal(value: Any) -> str:  # noqa: ANN401 - numbers, text, lists of them
-    """Python source of plain data; floats to seven decimals, or below 1 to seven digits."""
+    """Python source of plain data; a float that float32 has exactly is written with the fewest digits that give it."""
     if isinstance(value, list):
         return "[" + ", ".join(literal(v) for v in value) + "]"
     if isinstance(value, float) and not math.isfinite(value):
         return f'float("{value}")'
     if isinstance(value, float):
-        return repr(round(value, 7) if abs(value) >= 1 else float(f"{value:.7g}"))
+        with np.errstate(over="ignore"):
+            narrow = np.float32(value)
+        return repr(float(str(narrow)) if narrow == value else value)
     return repr(value)
