@@ -179,7 +179,10 @@ def _boundary(path: str, call: Callable[..., Any], arguments: dict[str, Codec], 
             "tokens": Column("token"),
             "temperature": Knob("temperature"),
         },
-        produced_by={"temperature": "grpo_trainer.py: temperature=self.temperature of each request, 1.0 by default"},
+        produced_by={
+            "temperature": "grpo_trainer.py: temperature=self.temperature of each request, 1.0 by default. The "
+            "requests are made here; of TRL, the start of the engine is run"
+        },
     )
     return Boundary(
         path=path,

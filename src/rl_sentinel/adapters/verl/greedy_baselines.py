@@ -26,7 +26,7 @@ PLACES: Mapping[str, str] = {
 }
 
 #: A greedy engine has the temperature 0.
-GREEDY: Settings = {"baseline.temperature": 0.0}
+GREEDY: Settings = {"temperature": 0.0}
 
 #: The temperature of all other responses.
 _TEMPERATURE = 0.7
@@ -78,7 +78,7 @@ def _greedy(name: str, server: Server, place: str) -> Iterator[Boundary]:
         path=f"{GENERATE} -> {server.owner}.generate",
         stage="config",
         steps=(step,),
-        outputs=arriving_outputs(Use("sent"), {"temperature": "baseline.temperature"}),
+        outputs=arriving_outputs(Use("sent"), {"temperature": "temperature"}),
         settings={"options, greedy baseline": GREEDY},
         claims=_DOCS,
         reach=f"algorithm.adv_estimator=remax, rollout.name={name}",
