@@ -339,11 +339,11 @@ LOGPROBS = ("old_logprob", "rollout_logprob", "ref_logprob")
 REFUSED = {
     "an unknown column": (
         {"estimator": partial(optimal_token_baseline.advantages)},
-        "optimal_token_baseline.advantages needs logprob, but the rollout has only mask, token_reward, group: add ",
+        "optimal_token_baseline.advantages needs logprob, expected columns that the rollout has (mask, ",
     ),
     "no parts": (
         {"estimator": partial(gdpo.advantages, weight=torch.ones(2), epsilon=0.0)},
-        "gdpo.advantages needs reward_parts, but the rollout has only reward, group, live, length: add the column",
+        "gdpo.advantages needs reward_parts, expected columns that the rollout has (reward, group, live, length): ",
     ),
     "no sampler": (
         {"estimator": CENTERED, "weight": weights.token_weights},

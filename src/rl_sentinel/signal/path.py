@@ -234,8 +234,8 @@ def _estimate(estimator: Callable[..., Tensor], columns: Mapping[str, Tensor | M
     missing = [name for name in names if name not in columns]
     if missing:
         raise InputError(
-            f"{_name(estimator)} needs {missing[0]}, but the rollout has only {', '.join(columns)}: add the column to "
-            "the rollout, or set the argument with functools.partial"
+            f"{_name(estimator)} needs {missing[0]}, expected columns that the rollout has ({', '.join(columns)}): "
+            "add the column to the rollout, or set the argument with functools.partial"
         )
     return _result_of(estimator, **{name: columns[name] for name in names}).detach()
 

@@ -77,4 +77,4 @@ def test_settings_in_the_words_of_the_configuration() -> None:
 def test_no_spare_column_is_given() -> None:
     """A sequence that fills the width is one without EOS."""
     assert padded_to_longest(Inputs(_batch())) == ""
-    assert padded_to_longest(Inputs(_batch(), layout=Layout(extra=1))).startswith("AReaL pads to the longest")
+    assert padded_to_longest(Inputs(_batch(), layout=Layout(extra=1))).startswith("the layout has more padding")

@@ -102,7 +102,7 @@ def test_a_function_without_a_result_says_so() -> None:
 
     result = rl_sentinel.check(centered, stage="advantage", algorithm="grpo")
     assert not result.ok
-    words = "advantage of the result is None, expected a tensor: return the advantage, or write it into a dict that is"
+    words = "advantage of the result is None, expected a tensor: return the advantage, or write it into a dict that the"
     assert words in " ".join(str(result).split())
 
 
