@@ -44,7 +44,7 @@ ENGINE = """
             total = sum(self.weighted(input_, loss_fn, loss_weight_fn, 1))
             if REDUCED:
                 dist.all_reduce(total, group=self.dp_group)
-            return total
+            return RESULT
 
         def _compute_logprobs_and_loss(self, logits, part, loss_fn, share):
             return loss_fn(*self._compute_logprobs_entropy(logits, part), part) * share
@@ -83,7 +83,7 @@ CONFIG = """
         mb_spec: MicroBatchSpec | None = None
 """
 
-SOUND = {"COUNTED": "True", "GROUP": "self.dp_group", "REDUCED": "True"}
+SOUND = {"COUNTED": "True", "GROUP": "self.dp_group", "REDUCED": "True", "RESULT": "total"}
 
 
 def _bound(loads: Loads, **words: str) -> tuple[Target, list[Boundary]]:
@@ -121,8 +121,9 @@ def test_ranks_that_count_together(loads: Loads, place: int, law: Law, setting: 
         ({"COUNTED": "False"}, 0, SPL002, "data parallel"),
         ({"GROUP": "None"}, 0, REF001, "tensor parallel"),
         ({"REDUCED": "False"}, 1, MET005, "data parallel"),
+        ({"RESULT": "total if dist.get_rank() == 0 else total * 0"}, 1, MET005, "data parallel"),
     ],
-    ids=["each rank counts alone", "copies are counted", "the loss of one rank"],
+    ids=["each rank counts alone", "copies are counted", "the loss of one rank", "only the first rank has the loss"],
 )
 def test_ranks_that_do_not(loads: Loads, words: dict[str, str], place: int, law: Law, setting: str) -> None:
     target, found = _bound(loads, **words)

@@ -97,6 +97,13 @@ def test_broken_launch(loads: Loads, words: dict[str, str], place: int, law: Law
     assert judged_at(law, found[place], setting, target).found is not None
 
 
+def test_seeds_may_be_far_apart(loads: Loads) -> None:
+    """Only equal seeds draw equal samples."""
+    target, found = _bound(loads, SEED="1000 * self.replica_rank + self.config.seed")
+    (setting,) = found[1].settings
+    assert judged_at(DAT002, found[1], setting, target).found is None
+
+
 def test_round_trip(loads: Loads) -> None:
     target, found = _bound(loads)
     check_round_trips(target, found)

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from rl_sentinel.adapters.areal.fakes import PLACES, PlacedModel, RecordedLoss, placed_engine, read_outputs
+from rl_sentinel.adapters.areal.fakes import PLACES, PlacedModel, RecordedLoss, as_passed, placed_engine, read_outputs
 from rl_sentinel.adapters.kit.rank_threads import gather_from_ranks, rank_count, rank_number, run_on_ranks
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 
@@ -81,10 +81,7 @@ def run_engines(  # noqa: PLR0913 - functions and classes of the target, and the
         part = {name: _part(column[:, :longest], ranks) for name, column in own.items()}
         if rank % copies:
             part = {name: column.detach().requires_grad_(column.requires_grad) for name, column in part.items()}
-        placed = engines[rank].model.take_columns(part)
-        if "TensorDict" in module:  # in the first releases
-            placed = module["TensorDict"](placed, batch_size=[size])
-        method(trainer(engines[rank]), placed)
+        method(trainer(engines[rank]), as_passed(method, engines[rank].model.take_columns(part)))
 
     readers = {"gather_logprobs": lambda *passed, **options: read_outputs(*passed, **options)[0]}
     clips = dict.fromkeys(("fsdp2_clip_grad_norm", "fsdp2_clip_grad_norm_"), lambda *_a, **_o: torch.tensor(0.0))

@@ -87,3 +87,8 @@ def within_limit(inputs: Inputs) -> str:
     """The reason why a sampler could not return a response: it has more than ``limit`` tokens; empty if none has."""
     limit = int(inputs.settings["limit"] or 0)
     return f"no response is longer than {limit} tokens" if int(inputs.batch.length.max()) > limit else ""
+
+
+def enough_words(texts: int, words: int) -> str:
+    """The reason why ``words`` distinct words cannot identify ``texts`` texts; empty if they can."""
+    return "the batch has more prompts or rows than there are distinct words to identify them" if texts > words else ""

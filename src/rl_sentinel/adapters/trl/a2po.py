@@ -13,7 +13,7 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.forms import PerRow
-from rl_sentinel.adapters.kit.requirements import every_row_trains
+from rl_sentinel.adapters.kit.requirements import enough_words, every_row_trains
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import itself, trains_whole_completions
@@ -142,7 +142,7 @@ def regress_sampled(  # noqa: PLR0913 - the columns of a batch
 
 def few_rows(inputs: Inputs) -> str:
     """The reason to skip a batch with more rows than distinct words, since each prompt needs one; empty otherwise."""
-    return "there are more rows than distinct words to identify them" if inputs.batch.rows > WORDS else ""
+    return enough_words(inputs.batch.rows, WORDS)
 
 
 def trains_all(batch: Batch) -> Batch:

@@ -12,7 +12,7 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import ResponseMask
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.replacement import bare_instance
-from rl_sentinel.adapters.kit.requirements import no_empty_response
+from rl_sentinel.adapters.kit.requirements import enough_words, no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.inline_prompts import LIMIT, text_of
@@ -114,7 +114,7 @@ def left_padded(rows: list[Tensor]) -> Tensor:
 
 def few_rows(inputs: Inputs) -> str:
     """The reason to skip a batch with more prompts than distinct words (each prompt needs one word); else empty."""
-    return "there are more prompts than distinct words to identify them" if inputs.batch.rows > WORDS else ""
+    return enough_words(inputs.batch.rows, WORDS)
 
 
 def _rows(path: str, *, limited: bool) -> Boundary:

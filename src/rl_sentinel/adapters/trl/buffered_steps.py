@@ -19,7 +19,7 @@ from rl_sentinel.adapters.kit.codecs import Column, ResponseMask
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
 from rl_sentinel.adapters.kit.replacement import replaced_globals
-from rl_sentinel.adapters.kit.requirements import equal_micro_batches, every_row_trains, no_empty_response
+from rl_sentinel.adapters.kit.requirements import enough_words, equal_micro_batches, every_row_trains, no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import liger
@@ -143,7 +143,7 @@ def few_rows(inputs: Inputs) -> str:
 
     Each prompt needs a distinct word.
     """
-    return "there are more prompts than distinct words to identify them" if inputs.batch.rows > ROWS else ""
+    return enough_words(inputs.batch.rows, ROWS)
 
 
 def make_student(trainer: Callable[..., Any], beta: float, **settings: Any) -> Any:  # noqa: ANN401 - a trainer

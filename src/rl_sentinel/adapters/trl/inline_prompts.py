@@ -6,7 +6,12 @@ from typing import Any
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachRow, Object, Table
 from rl_sentinel.adapters.kit.forms import PerRow
-from rl_sentinel.adapters.kit.requirements import groups_are_equal, no_empty_response, prompts_are_contiguous
+from rl_sentinel.adapters.kit.requirements import (
+    enough_words,
+    groups_are_equal,
+    no_empty_response,
+    prompts_are_contiguous,
+)
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.value_codecs import Constant, IfSet
 from rl_sentinel.adapters.target import Target
@@ -85,11 +90,7 @@ def few_prompts(inputs: Inputs) -> str:
 
     Each prompt must end with a different word.
     """
-    return (
-        "there are more prompts than distinct words to identify them"
-        if len(set(inputs.batch.group.tolist())) > WORDS
-        else ""
-    )
+    return enough_words(len(set(inputs.batch.group.tolist())), WORDS)
 
 
 def _prompts(target: Target, path: str, kind: str, engine: str, settings: Settings) -> Boundary:

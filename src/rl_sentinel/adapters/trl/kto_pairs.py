@@ -8,7 +8,7 @@ from torch import Tensor
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import ResponseMask
-from rl_sentinel.adapters.kit.requirements import no_empty_response
+from rl_sentinel.adapters.kit.requirements import enough_words, no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.dataset_preparation import a_few_rows
@@ -101,8 +101,7 @@ def _words(ids: list[int], numbers: dict[int, int]) -> tuple[int, list[int]]:
 
 def few_batches(inputs: Inputs) -> str:
     """The reason to skip a batch whose prompts are too many for distinct words; empty otherwise."""
-    many = inputs.batch.rows * max(BATCHES.values()) > COMPLETION
-    return "there are more prompts than distinct words to identify them" if many else ""
+    return enough_words(inputs.batch.rows * max(BATCHES.values()), COMPLETION)
 
 
 def _pairs(path: str) -> Boundary:

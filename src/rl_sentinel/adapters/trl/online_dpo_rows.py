@@ -13,7 +13,7 @@ from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.pairs import even_rows, rows_are_pairs
 from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
-from rl_sentinel.adapters.kit.requirements import no_empty_response
+from rl_sentinel.adapters.kit.requirements import enough_words, no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.inline_engine_fakes import TextEngine
@@ -106,9 +106,7 @@ def ranks_of_pairs(inputs: Inputs) -> int:
 
 def few_pairs(inputs: Inputs) -> str:
     """The reason to skip a batch with more prompts than distinct words (each prompt needs one word); else empty."""
-    return (
-        "there are more prompts than distinct words to identify them" if inputs.batch.rows > TWO * (WORDS - 1) else ""
-    )
+    return enough_words(inputs.batch.rows, TWO * (WORDS - 1))
 
 
 def _rows(target: Target, path: str, engine: str, *, varied: bool) -> Boundary:

@@ -13,7 +13,7 @@ from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
-from rl_sentinel.adapters.kit.requirements import group_sizes
+from rl_sentinel.adapters.kit.requirements import enough_words, group_sizes
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import Completions, Prompts
@@ -154,11 +154,7 @@ def compare_prompts(
 
 def few_rows(inputs: Inputs) -> str:
     """The reason to skip a batch with more rows than distinct words for questions or answers; empty otherwise."""
-    return (
-        "there are more rows than distinct words to identify them"
-        if inputs.batch.rows > min(QUESTIONS, ANSWERS)
-        else ""
-    )
+    return enough_words(inputs.batch.rows, min(QUESTIONS, ANSWERS))
 
 
 def _prompts(target: Target) -> Boundary:
