@@ -50,12 +50,16 @@ def test_all_boundaries_answer(loads: Loads) -> None:
         ({"untrained": "places < 0"}, {"texts, padding-free"}),  # a completion follows a prompt
         ({"kept": "'labels'"}, {name for name in SETTINGS if "completion" in name}),
         ({"kept": "'completion_mask'"}, {"tokens with labels"}),
+        (
+            {"tokenized": "{'input_ids': row['input_ids']}"},
+            {name for name in SETTINGS if name.startswith("tokens with")},
+        ),
         ({"end": "'<eos>'"}, {name for name in SETTINGS if "texts" in name}),
     ],
 )
 def test_labels(loads: Loads, choices: dict[str, str], found: set[str]) -> None:
     """Ignored by the padding's number, the end token is not trained; a flat row's first token has no label.
 
-    Masks and labels arrive at the collator.
+    Masks and labels arrive at the collator, also from a data set of tokens.
     """
     assert _broken(loads, **choices) == found

@@ -48,7 +48,7 @@ TRAINER = """
         def tokenize(self, row):
             of = self.processing_class
             if "input_ids" in row:
-                return row
+                return {tokenized}
             if "messages" in row:
                 return {"input_ids": of(of.apply_chat_template(row["messages"], tokenize=False))["input_ids"]}
             if "text" in row:
@@ -68,11 +68,12 @@ def files(
     untrained: str = "places == 0",
     end: str = "''",
     kept: str = "'labels', 'completion_mask'",
+    tokenized: str = "row",
 ) -> dict[str, str]:
     """A tree of TRL: which labels of a padded batch are ignored, which of a flat batch, and what ends a text.
 
-    ``kept`` are the columns beside the tokens that the collator gets.
+    ``kept`` are the columns beside the tokens that the collator gets, ``tokenized`` is the prepared row of tokens.
     """
     trainer = TRAINER.replace("{masked}", masked).replace("{untrained}", untrained).replace("{end}", end)
-    trainer = trainer.replace("{kept}", kept)
+    trainer = trainer.replace("{kept}", kept).replace("{tokenized}", tokenized)
     return {"trl/__init__.py": "", "trl/trainer/sft_config.py": CONFIG, "trl/trainer/sft_trainer.py": trainer}
