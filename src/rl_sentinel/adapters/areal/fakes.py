@@ -232,15 +232,10 @@ def update(
 
     The tracker skips all other metrics, because they take most of the time of an update. ``ranks`` share each sequence.
     """
-    tracker: Any = importlib.import_module("areal.utils.stats_tracker")
-    if log:
-        tracker.export_all()
     trainer.engine.losses.clear()
-    names = (*LOGGING, *(() if log else ("denominator",)))
-    filters = {name: _only_names(getattr(tracker, name), log) for name in names if hasattr(tracker, name)}
     model = getattr(trainer.engine, "model", None)
     placed = as_passed(method, model.take_columns(data) if isinstance(model, PlacedModel) else data)
-    with replaced_globals(vars(tracker), **filters):
+    with logging_only(log) as tracker:
         if ranks == 1:
             method(trainer, placed)
         else:
@@ -249,8 +244,8 @@ def update(
             module = vars(inspect.getmodule(engine.__mro__[1]))
             with sharing_sequences(engine, ranks), replaced_globals(module, **read):
                 run_on_ranks(ranks, lambda _rank: method(trainer, dict(placed)))
+        logged = tracker.export_all() if log else {}
     loss = torch.stack(trainer.engine.losses).sum() / ranks
-    logged = tracker.export_all() if log else {}
     # Some releases open the tracker's scope inside the method, newer ones around the call.
     return {"loss": loss, "logged": {name.partition("/")[2]: number for name, number in logged.items()} | logged}
 
@@ -259,6 +254,21 @@ def as_passed(method: Callable[..., Any], data: dict[str, Any]) -> Any:  # noqa:
     """The data as a method of a trainer takes it: a dict, or a ``TensorDict`` in the first releases."""
     kind = inspect.unwrap(method).__globals__.get("TensorDict")
     return kind(data, batch_size=[len(data["input_ids"])]) if kind else data
+
+
+@contextmanager
+def logging_only(names: tuple[str, ...]) -> Iterator[Any]:
+    """Let AReaL's tracker of metrics record only ``names``, from an empty tracker; yields the tracker's module.
+
+    Metrics of a call that failed would make later calls fail, and recording takes most of the time of an update.
+    """
+    tracker: Any = importlib.import_module("areal.utils.stats_tracker")
+    if names:
+        tracker.export_all()
+    functions = (*LOGGING, *(() if names else ("denominator",)))
+    filters = {name: _only_names(getattr(tracker, name), names) for name in functions if hasattr(tracker, name)}
+    with replaced_globals(vars(tracker), **filters):
+        yield tracker
 
 
 def _only_names(function: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., None]:

@@ -9,7 +9,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from rl_sentinel.adapters.areal.fakes import PLACES, PlacedModel, RecordedLoss, as_passed, placed_engine, read_outputs
+from rl_sentinel.adapters.areal.fakes import (
+    PLACES,
+    PlacedModel,
+    RecordedLoss,
+    as_passed,
+    logging_only,
+    placed_engine,
+    read_outputs,
+)
 from rl_sentinel.adapters.kit.rank_threads import gather_from_ranks, rank_count, rank_number, run_on_ranks
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 
@@ -89,6 +97,7 @@ def run_engines(  # noqa: PLR0913 - functions and classes of the target, and the
         replaced_globals(vars(dist), **collectives(copies)),
         replaced_globals(inspect.unwrap(method).__globals__, **readers),
         replaced_globals(module, **clips),
+        logging_only(()),
     ):
         run_on_ranks(ranks * copies, work)
     if evaluates:
