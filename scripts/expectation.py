@@ -6,9 +6,12 @@ python scripts/expectation.py --findings REPORT.json > tests/report/verl-0.9.1.j
 
 import json
 import sys
+from dataclasses import fields
 from pathlib import Path
 
+from rl_sentinel.audit.expectation import refusals
 from rl_sentinel.audit.known import expectation_text
+from rl_sentinel.core.verdict import Verdict
 
 *options, path = sys.argv[1:]
 report = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -17,5 +20,7 @@ if options == ["--findings"]:
     sys.stdout.write("[\n" + ",\n".join(lines) + "\n]\n")
 else:
     shown = ((f["signature"], f["level"], f["also"]) for f in report["findings"] if f["level"] != "hazard")
-    text = expectation_text(shown, report["counts"])
+    own = {field.name for field in fields(Verdict)}
+    verdicts = [Verdict(**{k: v for k, v in verdict.items() if k in own}) for verdict in report["verdicts"]]
+    text = expectation_text(shown, report["counts"], refusals(verdicts))
     sys.stdout.write(f"# Exactly what an audit shows; `make expect` rewrites it.\n{text}")

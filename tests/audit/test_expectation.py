@@ -1,10 +1,11 @@
-"""An audit against its expectation: findings, levels, folded places, counts."""
+"""An audit against its expectation: findings, levels, folded places, counts, refusals."""
 
 from typing import Any
 
-from rl_sentinel.audit.expectation import differences
+from rl_sentinel.audit.expectation import differences, refusals
 from rl_sentinel.audit.findings import Audit, Finding
 from rl_sentinel.audit.known import KnownFile
+from rl_sentinel.core.verdict import Verdict
 
 
 def _finding(signature: str, *also: str, level: str = "fault") -> Finding:
@@ -31,3 +32,20 @@ def test_each_difference_is_a_line() -> None:
         "not expected: a through y",
         "errored: 0, expected 1",
     ]
+
+
+def test_pairs_that_the_target_refuses_are_compared() -> None:
+    reasons = ["ValueError: two rows", "the boundary reads no group", "AssertionError: horizon"]
+    audit = Audit(
+        verdicts=[
+            Verdict(law="X", boundary="b", setting=str(n), outcome="not-applicable", reason=reason)
+            for n, reason in enumerate(reasons)
+        ]
+    )
+    assert refusals(audit.verdicts) == ["X b [0]: ValueError", "X b [2]: AssertionError"]
+    assert differences(_expected(refused=refusals(audit.verdicts)), audit, []) == []
+    assert differences(_expected(refused=["X b [0]: ValueError", "X b [1]: KeyError"]), audit, []) == [
+        "no longer refused: X b [1]: KeyError",
+        "not expected to be refused: X b [2]: AssertionError",
+    ]
+    assert differences(_expected(), audit, []) == []

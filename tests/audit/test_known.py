@@ -17,13 +17,13 @@ def test_written_file_reads_back(tmp_path: Path) -> None:
     file = tmp_path / "k.toml"
     odd = 'verl:A:b:"x\\y"'
     seen = [(odd, "fault", ('x ["y"]',)), ("a:b:c:d", "hazard", ())]
-    file.write_text(known.expectation_text(seen, {"not_applicable": 3, "errored": 0}))
+    file.write_text(known.expectation_text(seen, {"not_applicable": 3, "errored": 0}, ["KeyError: 'a'"]))
     back = known.read(file)
     assert [(e.signature, e.level, e.also) for e in back.finding] == [
         ("a:b:c:d", "hazard", []),
         (odd, "fault", ['x ["y"]']),
     ]
-    assert (back.not_applicable, back.errored) == (3, 0)
+    assert (back.not_applicable, back.errored, back.refused) == (3, 0, ["KeyError: 'a'"])
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import json
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -45,13 +45,17 @@ class Entry(pydantic.BaseModel):
 
 
 class KnownFile(pydantic.BaseModel):
-    """A file of known findings; an expectation file may also have the counts ``not_applicable`` and ``errored``."""
+    """A file of known findings; an expectation file may also have counts of pairs, and ``refused``.
+
+    ``refused`` lists the pairs for which the target raised an exception for all cases, with its class.
+    """
 
     model_config = pydantic.ConfigDict(extra="forbid", strict=True)
 
     finding: list[Entry] = []
     not_applicable: int | None = None
     errored: int | None = None
+    refused: list[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,12 +216,20 @@ def stale(
     ]
 
 
-def expectation_text(findings: Iterable[tuple[str, str, Sequence[str]]], counts: dict[str, int] | None = None) -> str:
-    """The text of a file for ``--expect``: findings with levels and folded places, and counts if given."""
+def expectation_text(
+    findings: Iterable[tuple[str, str, Sequence[str]]],
+    counts: Mapping[str, int] | None = None,
+    refused: Sequence[str] = (),
+) -> str:
+    """The text of a file for ``--expect``: findings with levels and folded places; with counts, also ``refused``."""
     lines = [f"{k} = {counts[k]}" for k in ("not_applicable", "errored")] if counts else []
+    if counts:
+        lines += (
+            ["refused = [", *(f"    {_quoted(reason)}," for reason in refused), "]"] if refused else ["refused = []"]
+        )
     for signature, level, also in sorted((s, v, tuple(a)) for s, v, a in findings):
         lines += ["", "[[finding]]", f"signature = {_quoted(signature)}", f'level = "{level}"']
-        lines += ["also = [", *(f"    {_quoted(place)}," for place in also), "]"] if also else ["also = []"]
+        lines += _list("also", also)
     return "\n".join(lines).strip() + "\n"
 
 
@@ -261,11 +273,14 @@ def _table(entry: Entry) -> str:
     values = {"signature": entry.signature, "reason": entry.reason, "link": entry.link, "fix": entry.fix}
     values |= {"releases": entry.releases, "level": entry.level}
     lines = ["[[finding]]", *(f"{k} = {_quoted(v)}" for k, v in values.items() if v)]
-    if entry.also:
-        lines += ["also = [", *(f"    {_quoted(place)}," for place in entry.also), "]"]
-    elif entry.also is not None:
-        lines.append("also = []")
+    if entry.also is not None:
+        lines += _list("also", entry.also)
     return "\n".join(lines)
+
+
+def _list(key: str, texts: Sequence[str]) -> list[str]:
+    """The lines of a TOML list with one text per line."""
+    return [f"{key} = [", *(f"    {_quoted(text)}," for text in texts), "]"] if texts else [f"{key} = []"]
 
 
 def _quoted(text: str) -> str:

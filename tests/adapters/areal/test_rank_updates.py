@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+import torch
 
 from adapters.checks import answering, judged_at
 from adapters.kit.round_trip import check_round_trips
@@ -52,6 +53,7 @@ ENGINE = """
 
 TRAINER = """
     import torch
+    from areal.utils import stats_tracker
 
     class LMEngine:
         def __init__(self, engine):
@@ -68,7 +70,25 @@ TRAINER = """
             method(input_=data, loss_fn=loss, loss_weight_fn=lambda part: part["loss_mask"].count_nonzero())
 
     def loss(logprobs, entropy, part):
+        stats_tracker.denominator(tokens=part["loss_mask"])
+        stats_tracker.stat(loss=logprobs)
         return -torch.where(part["loss_mask"], logprobs, 0.0).sum() / part["loss_mask"].sum().clamp(min=1)
+"""
+
+TRACKER = """
+    kept = {"tokens": [], "loss": []}
+
+    def denominator(tokens):
+        kept["tokens"].append(tokens.shape)
+
+    def stat(loss):
+        kept["loss"].append(loss.shape)
+        if kept["tokens"] != kept["loss"]:
+            raise AssertionError(kept)
+
+    def export_all():
+        for shapes in kept.values():
+            shapes.clear()
 """
 
 CONFIG = """
@@ -95,6 +115,7 @@ def _bound(loads: Loads, **words: str) -> tuple[Target, list[Boundary]]:
         "areal/api/cli_args.py": CONFIG,
         "areal/engine/fsdp_engine.py": engine,
         "areal/trainer/sft/lm_engine.py": TRAINER,
+        "areal/utils/stats_tracker.py": TRACKER,
     }
     target = loads(FRAMEWORK, files)
     return target, [b for b in rank_updates.boundaries(target) if isinstance(b, Boundary)]
@@ -128,6 +149,12 @@ def test_ranks_that_count_together(loads: Loads, place: int, law: Law, setting: 
 def test_ranks_that_do_not(loads: Loads, words: dict[str, str], place: int, law: Law, setting: str) -> None:
     target, found = _bound(loads, **words)
     assert judged_at(law, found[place], setting, target).found is not None
+
+
+def test_metrics_of_a_failed_call_do_not_fail_others(loads: Loads) -> None:
+    target, found = _bound(loads)
+    target.find("areal.utils.stats_tracker.denominator")(torch.ones(7))
+    assert judged_at(REF001, found[0], "data parallel", target).tried > 0
 
 
 def test_round_trip(loads: Loads) -> None:

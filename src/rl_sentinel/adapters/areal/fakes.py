@@ -1,9 +1,8 @@
-"""Fakes for AReaL: a one-process FSDP engine, a model with fixed outputs, and a filter for AReaL's tracker."""
+"""Fakes for AReaL: a one-process FSDP engine, and a model with fixed outputs."""
 
-import importlib
 import inspect
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +12,7 @@ import torch.distributed as dist
 import torch.distributed.nn.functional as differentiable
 from torch import Tensor
 
+from rl_sentinel.adapters.areal.tracked_metrics import logging_only
 from rl_sentinel.adapters.kit.rank_threads import gather_from_ranks, rank_count, rank_number, run_on_ranks
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.process_group import one_process_group
@@ -133,7 +133,17 @@ def placed_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's eng
     return engine
 
 
-def inline_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's engine class, its configuration, an engine
+#: Name in AReaL's modules -> fake that reads what :class:`PlacedModel` returns.
+READERS: Mapping[str, Callable[..., Any]] = {
+    "gather_logprobs_entropy": read_outputs,
+    "gather_logprobs": lambda *passed, **options: read_outputs(*passed, **options)[0],
+}
+
+#: Name in AReaL's modules -> fake that clips no gradient.
+CLIPS = dict.fromkeys(("fsdp2_clip_grad_norm", "fsdp2_clip_grad_norm_"), lambda *_passed, **_options: torch.tensor(0.0))
+
+
+def recording_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's engine class, its configuration, an engine
     """Like :func:`placed_engine`, for engine classes whose ``train_batch`` calls model, loss and ``backward`` itself.
 
     The losses are recorded.
@@ -146,17 +156,10 @@ def inline_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's eng
         def recorded(*args: Any, **more: Any) -> RecordedLoss:  # noqa: ANN401 - as the loss
             return RecordedLoss(loss_fn(*args, **more), losses)
 
-        readers = {
-            "gather_logprobs_entropy": read_outputs,
-            "gather_logprobs": lambda *passed, **options: read_outputs(*passed, **options)[0],
-        }
-        clips = dict.fromkeys(("fsdp2_clip_grad_norm", "fsdp2_clip_grad_norm_"), lambda *_a, **_o: torch.tensor(0.0))
-        # A decorator of another module would hide the globals of both functions.
-        loss, train = (inspect.unwrap(one) for one in (getattr(loss_fn, "func", loss_fn), owner.train_batch))
-        with replaced_globals(loss.__globals__, **readers), replaced_globals(train.__globals__, **clips):
-            return owner.train_batch(*inputs, loss_fn=recorded, **options)
+        return owner.train_batch(*inputs, loss_fn=recorded, **options)
 
-    kind.train_batch = train_batch
+    if not hasattr(owner, "_compute_logprobs_and_loss"):
+        kind.train_batch = train_batch
     kind.optimizer = SimpleNamespace(zero_grad=lambda: None, step=lambda: None)
     kind.optimizer_config = SimpleNamespace(gradient_clipping=1.0)
     kind.lr_scheduler = SimpleNamespace(get_last_lr=lambda: [0.0])
@@ -164,6 +167,22 @@ def inline_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's eng
     # What the first releases read.
     kind.fsdp_tp_device_mesh, kind.sp_group = SimpleNamespace(), None
     kind.dp_world_size = kind.sp_world_size = kind.tp_world_size = 1
+    return engine
+
+
+def inline_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's engine class, its configuration, an engine
+    """The engine of :func:`recording_engine` in one process; fakes read the model's outputs during an update."""
+    engine = recording_engine(owner, config)
+    kind: Any = type(engine)
+    record = kind.train_batch
+
+    def train_batch(*inputs: Any, loss_fn: Callable[..., Tensor], **options: Any) -> Any:  # noqa: ANN401 - as the method
+        # A decorator of another module would hide the globals of both functions.
+        loss, train = (inspect.unwrap(one) for one in (getattr(loss_fn, "func", loss_fn), owner.train_batch))
+        with replaced_globals(loss.__globals__, **READERS), replaced_globals(train.__globals__, **CLIPS):
+            return record(*inputs, loss_fn=loss_fn, **options)
+
+    kind.train_batch = train_batch
     return engine
 
 
@@ -216,11 +235,6 @@ def shared_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's eng
     return engine
 
 
-#: The tracker's functions that log metrics by name, and the names of their options.
-LOGGING = ("stat", "scalar")
-OPTIONS = frozenset({"denominator", "reduce_type", "reduce_group"})
-
-
 def update(
     method: Callable[..., Any],
     trainer: Any,  # noqa: ANN401 - a trainer
@@ -254,29 +268,3 @@ def as_passed(method: Callable[..., Any], data: dict[str, Any]) -> Any:  # noqa:
     """The data as a method of a trainer takes it: a dict, or a ``TensorDict`` in the first releases."""
     kind = inspect.unwrap(method).__globals__.get("TensorDict")
     return kind(data, batch_size=[len(data["input_ids"])]) if kind else data
-
-
-@contextmanager
-def logging_only(names: tuple[str, ...]) -> Iterator[Any]:
-    """Let AReaL's tracker of metrics record only ``names``, from an empty tracker; yields the tracker's module.
-
-    Metrics of a call that failed would make later calls fail, and recording takes most of the time of an update.
-    """
-    tracker: Any = importlib.import_module("areal.utils.stats_tracker")
-    if names:
-        tracker.export_all()
-    functions = (*LOGGING, *(() if names else ("denominator",)))
-    filters = {name: _only_names(getattr(tracker, name), names) for name in functions if hasattr(tracker, name)}
-    with replaced_globals(vars(tracker), **filters):
-        yield tracker
-
-
-def _only_names(function: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., None]:
-    """A function of the tracker that ignores metrics with other names."""
-
-    def record(*options: Any, **numbers: Any) -> None:  # noqa: ANN401 - as the tracker's
-        selected = {name: value for name, value in numbers.items() if name in OPTIONS or name in names}
-        if selected.keys() - OPTIONS:
-            function(*options, **selected)
-
-    return record

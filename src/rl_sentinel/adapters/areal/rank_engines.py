@@ -10,14 +10,14 @@ import torch.distributed as dist
 from torch import Tensor
 
 from rl_sentinel.adapters.areal.fakes import (
+    CLIPS,
     PLACES,
+    READERS,
     PlacedModel,
-    RecordedLoss,
     as_passed,
-    logging_only,
-    placed_engine,
-    read_outputs,
+    recording_engine,
 )
+from rl_sentinel.adapters.areal.tracked_metrics import logging_only
 from rl_sentinel.adapters.kit.rank_threads import gather_from_ranks, rank_count, rank_number, run_on_ranks
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 
@@ -72,7 +72,6 @@ def run_engines(  # noqa: PLR0913 - functions and classes of the target, and the
     data: dict[str, Tensor],
     ranks: int,
     copies: int,
-    evaluates: bool,  # noqa: FBT001 - which method it is
 ) -> list[Tensor]:
     """The losses behind the gradient of an update, one per rank and micro-batch; or the one that an evaluation returns.
 
@@ -91,48 +90,34 @@ def run_engines(  # noqa: PLR0913 - functions and classes of the target, and the
             part = {name: column.detach().requires_grad_(column.requires_grad) for name, column in part.items()}
         method(trainer(engines[rank]), as_passed(method, engines[rank].model.take_columns(part)))
 
-    readers = {"gather_logprobs": lambda *passed, **options: read_outputs(*passed, **options)[0]}
-    clips = dict.fromkeys(("fsdp2_clip_grad_norm", "fsdp2_clip_grad_norm_"), lambda *_a, **_o: torch.tensor(0.0))
     with (
         replaced_globals(vars(dist), **collectives(copies)),
-        replaced_globals(inspect.unwrap(method).__globals__, **readers),
-        replaced_globals(module, **clips),
+        replaced_globals(inspect.unwrap(method).__globals__, **READERS),
+        replaced_globals(module, **CLIPS),
         logging_only(()),
     ):
         run_on_ranks(ranks * copies, work)
-    if evaluates:
+    if engines[0].evaluated is not None:
         results = torch.stack([engine.evaluated for engine in engines])
         return [results[0] if torch.allclose(results, results[0], equal_nan=True) else results.new_tensor(torch.inf)]
     return [loss / ranks for engine in engines[::copies] for loss in engine.losses]
 
 
 def _engine(owner: Any, config: Any, ranks: int, copies: int) -> Any:  # noqa: ANN401 - AReaL's classes, an engine
-    """An engine of one rank, with parallel sizes by the names that releases read; it records its losses."""
-    engine = placed_engine(owner, config)
+    """An engine of one rank, with parallel sizes by the names that releases read; ``evaluated`` is what it returned."""
+    engine = recording_engine(owner, config)
     kind: Any = type(engine)
-    kind.model = WholeModel()
+    kind.model, kind.evaluated = WholeModel(), None
     sizes = {"dp": ranks, "sp": 1, "tp": copies}
     kind.parallel_helper = SimpleNamespace(**{f"{name}_size": size for name, size in sizes.items()}, tp_group=None)
     for name, size in sizes.items():
         setattr(kind, f"{name}_world_size", size)
-    kind.dp_group, kind.sp_group = DATA, None
-    kind.world_mesh = kind.fsdp_tp_device_mesh = SimpleNamespace()
-    kind.optimizer = SimpleNamespace(zero_grad=lambda: None, step=lambda: None)
-    kind.optimizer_config = SimpleNamespace(gradient_clipping=1.0)
-    kind.lr_scheduler = SimpleNamespace(get_last_lr=lambda: [0.0])
-
-    def train_batch(self: Any, *inputs: Any, loss_fn: Callable[..., Any], **options: Any) -> Any:  # noqa: ANN401
-        def recorded(*passed: Any, **more: Any) -> Any:  # noqa: ANN401 - as the loss
-            return RecordedLoss(loss_fn(*passed, **more), engine.losses)
-
-        return owner.train_batch(self, *inputs, loss_fn=recorded, **options)
+    kind.dp_group, kind.world_mesh = DATA, SimpleNamespace()
 
     def eval_batch(self: Any, *inputs: Any, **options: Any) -> Any:  # noqa: ANN401 - as the method
         kind.evaluated = owner.eval_batch(self, *inputs, **options).reshape(())
         return self.evaluated
 
-    if not hasattr(owner, "_compute_logprobs_and_loss"):
-        kind.train_batch = train_batch
     kind.eval_batch = eval_batch
     return engine
 

@@ -90,7 +90,6 @@ def _on_ranks(method: str, path: str, *, evaluates: bool) -> Boundary:
             "data": Table(data),
             "ranks": Derived(lambda inputs: inputs.layout.ranks, frozenset({"ranks"})),
             "copies": Knob("copies"),
-            "evaluates": Constant(value=evaluates),
         },
         produced_by={"data": _PRODUCED},
     )
