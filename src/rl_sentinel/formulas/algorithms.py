@@ -145,21 +145,18 @@ def _divided(numbers: list[float], measured: list[float], populations: list[list
     Args:
         numbers: one number per row.
         measured: the numbers whose deviation is taken, one per row.
-        populations: the rows over which the deviation is taken, as sets without a common row; for other rows it is 1.
+        populations: the rows over which the deviation is taken, as sets without a common row; other rows are kept.
         settings: the epsilon; if it is missing, all usual epsilons are used.
     """
     readings = Rows()
     for (denominator, correction), epsilon in product(_DENOMINATORS.items(), _epsilons(settings)):
-        deviations = [1.0] * len(numbers)
-        for rows in populations:
-            for b in rows:
-                deviations[b] = _deviation([measured[j] for j in rows], correction)
-        divisors = {"": [d + epsilon for d in deviations]}
+        deviations = {b: _deviation([measured[j] for j in rows], correction) for rows in populations for b in rows}
+        divisors = {"": {b: d + epsilon for b, d in deviations.items()}}
         if epsilon:
-            divisors[" within the root"] = [sqrt(d * d + epsilon) for d in deviations]
-            divisors[" at least"] = [max(d, epsilon) for d in deviations]
+            divisors[" within the root"] = {b: sqrt(d * d + epsilon) for b, d in deviations.items()}
+            divisors[" at least"] = {b: max(d, epsilon) for b, d in deviations.items()}
         for how, divisor in divisors.items():
-            quotients = [x / (d or 1.0) for x, d in zip(numbers, divisor, strict=True)]
+            quotients = [x / (divisor.get(b) or 1.0) for b, x in enumerate(numbers)]
             readings[f"by deviation ({denominator}) and {epsilon:g}{how}"] = quotients
     return readings
 

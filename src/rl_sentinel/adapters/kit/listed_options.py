@@ -6,6 +6,8 @@ import re
 import textwrap
 from typing import Any
 
+from rl_sentinel.core.type_parameters import parse_source
+
 #: A word in quotes, which may end in a plus sign.
 _QUOTED = re.compile(r"""["'`]+(\w[\w.-]*\+?)["'`]+""")
 
@@ -75,7 +77,7 @@ def assigned_words(owner: Any, name: str) -> tuple[str, ...]:  # noqa: ANN401 - 
         >>> assigned_words(check, "allowed")
         ('sum', 'mean')
     """
-    for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(owner)))):
+    for node in ast.walk(parse_source(textwrap.dedent(inspect.getsource(owner)))):
         if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets):
             elements = node.value.elts if isinstance(node.value, ast.List | ast.Tuple | ast.Set) else []
             return tuple(e.value for e in elements if isinstance(e, ast.Constant) and isinstance(e.value, str))

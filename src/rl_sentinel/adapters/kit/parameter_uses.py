@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from rl_sentinel.adapters.kit.roles import parameters_of
 from rl_sentinel.adapters.live_target import unwrap
+from rl_sentinel.core.type_parameters import parse_source
 
 #: Kinds of values that are not columns.
 Kind = Literal["text", "flag", "number"]
@@ -96,7 +97,7 @@ def _counted(node: ast.AST) -> ast.AST | None:
 def syntax_tree(function: Callable[..., Any]) -> ast.AST:
     """The syntax tree of a function; empty if its source is unknown, or is part of an expression."""
     try:
-        return ast.parse(dedent(inspect.getsource(inspect.unwrap(function))))
+        return parse_source(dedent(inspect.getsource(inspect.unwrap(function))))
     except (OSError, TypeError, SyntaxError):
         return ast.Module([], [])
 

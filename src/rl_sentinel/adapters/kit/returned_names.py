@@ -13,6 +13,7 @@ from rl_sentinel.adapters.kit.user_results import AnotherOutput, NamedOutput
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.claims import value_of
+from rl_sentinel.core.type_parameters import parse_source
 from rl_sentinel.formulas.temporal import RETURNS
 
 #: Short names of returns that only a variable has, since a parameter of this name may be anything.
@@ -77,7 +78,7 @@ def returns_nothing(function: Callable[..., Any]) -> bool:
 def _parsed(function: Callable[..., Any]) -> ast.Module:
     """The code of a function; empty if it is not known."""
     try:
-        return ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(function))))
+        return parse_source(textwrap.dedent(inspect.getsource(inspect.unwrap(function))))
     except (OSError, TypeError, SyntaxError):
         return ast.Module([], [])
 

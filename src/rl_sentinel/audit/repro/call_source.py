@@ -14,6 +14,7 @@ from typing import Any
 from rl_sentinel.adapters.source_reads import remembered
 from rl_sentinel.audit.repro.literal import Names, Unwritable, source
 from rl_sentinel.core.call import Call, Function, Use
+from rl_sentinel.core.type_parameters import parse_source
 
 #: Name that a script cannot use for a variable -> the name that it uses instead.
 _RENAMED = {"self": "owner", "class": "cls"}
@@ -101,7 +102,7 @@ class Source:
             return name
         self.included[name] = ""
         try:
-            tree = ast.parse(textwrap.dedent(inspect.getsource(definition)))
+            tree = parse_source(textwrap.dedent(inspect.getsource(definition)))
         except (OSError, TypeError) as error:
             raise Unwritable(
                 f"{name} has no source text that a script can contain: it is built in or generated"
@@ -183,7 +184,7 @@ def _of_package(module: str) -> bool:
 
 def _assignment(name: str, module: ModuleType) -> Any:  # noqa: ANN401 - an ast.Assign or ast.AnnAssign with a value
     """The statement ``name = …`` or ``name: type = …`` at the top of a module; None if it does not exist."""
-    for statement in ast.parse(inspect.getsource(module)).body:
+    for statement in parse_source(inspect.getsource(module)).body:
         match statement:
             case ast.Assign(targets=[ast.Name(id=target)]) | ast.AnnAssign(target=ast.Name(id=target)) if (
                 target == name
@@ -198,7 +199,7 @@ def _imported_from(name: str, module: ModuleType) -> ModuleType:
     Raises:
         Unwritable: if there is no such import.
     """
-    for statement in ast.parse(inspect.getsource(module)).body:
+    for statement in parse_source(inspect.getsource(module)).body:
         match statement:
             case ast.ImportFrom(module=str(home), level=0) if any(
                 a.name == name and a.asname in (None, name) for a in statement.names
