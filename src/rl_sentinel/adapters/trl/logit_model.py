@@ -31,9 +31,10 @@ def of_shared_weights(logits: Tensor, known: Tensor) -> Tensor:
 
 
 class Head:
-    """An output layer for known logits: half of each logit is in the weight, the mean over tokens is in the bias.
+    """An output layer for known logits: the bias is their mean over tokens.
 
-    The other half is in the hidden states, so that the gradient of a logit flows through all three.
+    Half of the rest is in the weight and half in the hidden states, so that the gradient of a logit flows through all
+    three.
     """
 
     def __init__(self, logits: Tensor) -> None:
