@@ -15,7 +15,7 @@ def import_from(root: Path) -> None:
     Nothing is imported if that package is the running copy.
 
     Raises:
-        Unbindable: if that package has no signal library, or it cannot be imported.
+        Unbindable: if that package has no signal library. Errors of the library's own modules pass.
     """
     folder = (root / "rl_sentinel" / "signal").resolve()
     if not (folder / "__init__.py").is_file():
