@@ -86,7 +86,7 @@ def removed_function(*_arguments: object, **_more: object) -> None:
     Raises:
         RuntimeError: always.
     """
-    raise RuntimeError("the installed transformers no longer has this function")
+    raise RuntimeError(f"the installed transformers lacks {' or '.join(FORMER_NAMES)}: install a release that has it")
 
 
 def _forward(path: str, name: str, *, masked: bool) -> Boundary:
