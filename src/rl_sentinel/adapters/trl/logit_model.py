@@ -65,7 +65,7 @@ class Logits(nn.Module):
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, logits_to_keep: int = 0, **_more: object
     ) -> SimpleNamespace:
-        """The logits of the rows in ``input_ids``, at all positions or at the last ``logits_to_keep``."""
+        """The logits of the rows, at all or the last ``logits_to_keep`` positions; 0 if the attention mask is wrong."""
         rows = input_ids[:, self.prompt - 1]
         right = (attention_mask == self.attended[rows]).all(1)
         logits = torch.where(right.reshape(-1, 1, 1), self.logits[rows], 0.0)
