@@ -100,7 +100,7 @@ def called_tools(
     *,
     hidden: bool,
 ) -> dict[str, list[float]]:
-    """Count, per completion, the wrong tokens and, if there are none, the wrong mask values.
+    """Count, per completion, the wrong tokens and, if all are right, the wrong mask values.
 
     With ``hidden``, each reply contains a token that its parsed message lacks.
     """

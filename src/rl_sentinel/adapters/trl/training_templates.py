@@ -75,7 +75,7 @@ def _cut_off(template: str, words: int) -> float:
 
 
 def _trained(template: str, conversation: list[dict[str, str]]) -> str:
-    """The first part of a conversation that is marked as generated; empty if there is none."""
+    """The first part of a conversation that is marked as generated; empty if no part is."""
     render = importlib.import_module("transformers.utils.chat_template_utils").render_jinja_template
     errors = importlib.import_module("jinja2").TemplateError
     try:
