@@ -126,9 +126,10 @@ OUTPUTS: Mapping[str, str] = {"advantage": "advantages", "returns": "returns", "
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of the actor's method with each setting, on the whole batch; with group statistics, also per prompt.
+    """Boundaries of the actor's method with each setting, on the whole batch.
 
-    The trainer passes one item per prompt. Early releases are not bound here: see ``early_advantages``.
+    If the trainer passes one item per prompt, settings with group statistics are also bound that way. Early releases
+    are not bound here: see ``early_advantages``.
     """
     try:
         # In releases without PATH, the method BY_PROMPT takes the whole batch.

@@ -122,7 +122,7 @@ class GroupSize(Codec):
         return {} if sizes.rows is None else {"group": torch.arange(sizes.rows) // value}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """Groups that all have the size of the largest group."""
+        """Groups of the size of the largest group; the last one may be smaller."""
         return self.take(self.put(Inputs(batch)), Sizes(rows=batch.rows))
 
 

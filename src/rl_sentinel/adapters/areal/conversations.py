@@ -79,7 +79,7 @@ def build_rows(  # noqa: PLR0913 - code of the target, and the arguments of the 
     """Build the training rows of conversations: tokens, masks, log-probs and versions of their responses.
 
     With ``calls``, the last token of each prompt is the argument of a tool call by the assistant. A token is -1 where
-    it or the stop token after it differs from the sampled token. An untrained token keeps the log-prob and the version
+    it or the stop token beside it differs from the sampled token. An untrained token keeps the log-prob and the version
     of the batch.
     """
     columns: dict[str, list[Tensor]] = {"tokens": [], "masks": [], "logprobs": [], "versions": []}

@@ -48,7 +48,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _neutral(settings: Settings) -> Settings:
-    """Estimator, reduction and bounds, as formulas name them; empty if the formulas have a different estimator.
+    """Estimator, reduction and bounds, as formulas name them; empty if no formula covers them.
 
     In formulas, k1 from the sampler to the policy is minus the log-ratio; AReaL's k1 is the log-ratio itself. AReaL's
     k3 estimates the KL in the opposite direction.

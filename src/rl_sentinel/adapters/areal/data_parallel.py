@@ -125,7 +125,7 @@ def dispatch(
     """Dispatch trajectories; return those that the workers receive, and how often each trajectory is used.
 
     Workers return trajectories unchanged. Each row is one item, so that a worker gets several items. If the merge
-    reorders the results, all trajectories are wrong.
+    reorders the results, all tokens are -1.
     """
     owner = prepare.__globals__[prepare.__qualname__.partition(".")[0]]
     allocation = SimpleNamespace(parallel=SimpleNamespace(dp_size=RANKS))
@@ -141,7 +141,7 @@ def dispatch(
 
 
 def _rows_of(items: list[dict[str, Tensor]], rows: list[dict[str, Tensor]]) -> dict[str, list[Any]]:
-    """The sequences of each row (-1 if the row is lost), its reward, and how often it is used."""
+    """The sequences of each row (-1 if lost), its reward (infinite if lost), and how often it is used."""
     uses = [0] * len(rows)
     columns: dict[str, list[Any]] = {
         key: [torch.full_like(row[key][0, : int(row["attention_mask"].sum())], -1) for row in rows]

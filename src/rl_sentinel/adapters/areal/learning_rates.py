@@ -56,7 +56,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class _Anything:
-    """Fake options that do not matter here; each option reads as ``"float32"``."""
+    """Fake options that do not matter here."""
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - options of many types
         return _Anything() if name in ("ddp", "config") else "float32"

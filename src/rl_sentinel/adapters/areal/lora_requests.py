@@ -54,7 +54,7 @@ class Server:
             self.adapters.setdefault(name, request.payload["lora_path"])
 
     def version(self, payload: dict[str, Any]) -> float:
-        """The version of the adapter that samples a request."""
+        """The version of the adapter that samples a request; -1 without an adapter."""
         name = payload.get("lora_path", payload.get("model", ""))
         return float(self.adapters[name].rpartition("v")[2]) if name in self.adapters else _NONE
 

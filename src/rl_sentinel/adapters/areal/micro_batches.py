@@ -44,7 +44,7 @@ KEYS: Mapping[str, str] = {"old_logprob": "logprobs", "token": "input_ids", "mas
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """One boundary for each entry of :data:`FAMILIES`."""
+    """One boundary for each entry of :data:`FAMILIES` that the release supports."""
     if not all(target.has(path) for path in FUNCTIONS):
         return
     known = () if target.fails(FUNCTIONS[-1]) else signature(target.find(FUNCTIONS[-1])).parameters
@@ -62,7 +62,7 @@ def packed_sequences(  # noqa: PLR0913 - functions of the target, and their argu
     pad_to_maximum: bool,  # noqa: FBT001 - as AReaL's configuration has it
     seq_align_to: int | None = None,
 ) -> dict[str, Any]:
-    """Split, pack and pad a batch; return the sequences that the model receives, without padding, in batch order."""
+    """Split, pack and pad a batch; return the model's sequences without padding, in batch order, and their number."""
     parts = split(data, spec)
     parts.mbs = [pack(part) for part in parts.mbs]
     aligned = {} if seq_align_to is None else {"seq_align_to": seq_align_to}

@@ -65,7 +65,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def every_rank_trains(inputs: Inputs) -> str:
-    """The reason why a rank has no trained token, which releases of 2025 reject; else empty."""
+    """The reason to skip a batch where a rank has no trained token (releases of 2025 reject it); empty otherwise."""
     trained = inputs.batch.mask.any(1).tensor_split(inputs.layout.ranks)
     return "" if all(bool(part.any()) for part in trained) else "a rank has no trained token, which AReaL rejects"
 

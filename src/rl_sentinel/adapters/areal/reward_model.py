@@ -51,8 +51,7 @@ _LOSS = claims(
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the update.
 
-    There are no boundaries in releases whose trainer has no separate collator, or whose method does not accept any
-    batch.
+    There are no boundaries in releases that lack a part of the update, or whose method accepts no batch.
     """
     if not target.has(COLLATE) or not target.has(TRAIN) or not target.has(f"{ENGINE}._compute_logprobs_and_loss"):
         return

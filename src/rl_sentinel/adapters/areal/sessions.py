@@ -55,7 +55,7 @@ def export_sessions(
     prompts: list[list[dict[str, Any]]],
     turn_discount: float,
 ) -> dict[str, list[Any]]:
-    """Export the training row of each turn, in the order of the turns; a lost turn has infinite values."""
+    """Export the training row of each turn, in the order of the turns; a lost turn has an infinite reward."""
     columns: dict[str, list[Any]] = {"tokens": [], "masks": [], "logprobs": [], "versions": [], "rewards": []}
     for turns in prompts:
         session = cache()

@@ -39,7 +39,7 @@ class Services:
         self.steps: list[float] = []
 
     def log(self, numbers: Mapping[str, float], *, step: int) -> None:
-        """Record the step."""
+        """Record the step; infinity for an entry without numbers."""
         self.steps.append(float(step) if numbers else float("inf"))
 
 
@@ -58,7 +58,7 @@ def commit_steps(owner: Any, rows: int) -> dict[str, Any]:  # noqa: ANN401 - the
 
 
 def _commit(owner: Any, services: Services, steps: range, state: Any = None) -> Any:  # noqa: ANN401 - the target's
-    """Commit these steps to a new log, which continues from the ``state`` of an earlier log; return the new state."""
+    """Commit these steps to a new log, which continues from ``state`` if it is given; return the new state."""
     methods = {"init": _nothing, "print_stats": _nothing}
     config = SimpleNamespace(stats_logger=SimpleNamespace())
     spec = SimpleNamespace(total_train_epochs=1, steps_per_epoch=len(steps), total_train_steps=len(steps))

@@ -62,7 +62,7 @@ LOGGED_ROWS: Mapping[str, Output] = {
 class Family:
     """An update under one configuration: settings by neutral names, other fields of AReaL's configuration, claims.
 
-    ``more`` contains entries of the data that other families lack; the release has the family if the loss reads them.
+    ``more`` contains entries of the data that other families lack; a release without them in its loss lacks the family.
     """
 
     settings: Settings

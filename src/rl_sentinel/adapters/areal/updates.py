@@ -90,9 +90,9 @@ _UPDATE = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of updates of the actor (one per configuration), of the critic, and of supervised training.
+    """Boundaries of updates of the actor, of the critic, and of supervised training.
 
-    Supervised training is not bound on Megatron.
+    Supervised training is not bound on Megatron, or on ranks that share sequences.
     """
     if target.has(f"{ENGINE}._compute_logprobs_and_loss"):
         choose_platform(target)
@@ -143,7 +143,7 @@ def _updates(target: Target, engine: Engine) -> Iterator[Boundary | Unbound]:
 
 
 def _critic(target: Target, engine: Engine) -> Iterator[Boundary | Unbound]:
-    """The update of the critic, in releases that have one."""
+    """The boundary of the critic's update."""
     critic = {
         VALUES: Column("value", _SHIFTED, leaf=True),
         "values": Column("old_value", _SHIFTED),
@@ -178,7 +178,7 @@ def copies_inputs(target: Target) -> bool:
 
 
 def trains_inline(target: Target) -> bool:
-    """Whether the engine's update method computes the loss inline, from a dict or a ``TensorDict``."""
+    """Whether the engine has its update method, which computes the loss if the engine has no method for it."""
     return target.has(_INLINE.train) and not target.fails(_INLINE.train)
 
 

@@ -1,4 +1,4 @@
-"""Audit of the signal library: boundaries for each function of ``rl_sentinel.signal``."""
+"""Audit of the signal library, ``rl_sentinel.signal``."""
 
 from collections.abc import Iterator
 

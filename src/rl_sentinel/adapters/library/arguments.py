@@ -98,7 +98,7 @@ def packed_arguments(target: Target, function: Callable[..., Any], batch: Batch)
 
 
 def pack(target: Target, column: Tensor, batch: Batch) -> Tensor:
-    """Pack a per-token column; a per-row column is unchanged."""
+    """Pack a column ``[B, T]``; a column with fewer or more axes is unchanged."""
     packed: Tensor = target.call(PACKED, column, length=batch.length) if column.dim() == 2 else column
     return packed
 

@@ -95,7 +95,7 @@ def _padded(target: Target, path: str, function: Callable[..., Any], variant: di
 
 
 def _settings(function: Callable[..., Any], variant: dict[str, Scalar]) -> dict[str, Settings]:
-    """The usual numbers, and ``epsilon`` at 0, the edge of its range."""
+    """The usual numbers and, if ``epsilon`` has an effect, ``epsilon`` at 0, the edge of its range."""
     name = ", ".join(f"{k}={v}" for k, v in variant.items())
     plain = numbers(function) | variant
     settings: dict[str, Settings] = {name or "default": plain}

@@ -32,7 +32,7 @@ _COEFFICIENT: Settings = {"coefficient": NUMBERS["coefficient"]}
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of each estimator as a value and as a loss, of the importance-weighted KL, and of the controller.
+    """Boundaries of each estimator as a value and as a loss, the weighted KL, the KL in the reward, and the controller.
 
     An estimator with an unknown parameter becomes an ``Unbound``.
     """

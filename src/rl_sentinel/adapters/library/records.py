@@ -37,7 +37,7 @@ _OUTCOME = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary]:
-    """Boundaries of advantages per token and per response, padded and packed, with and without a weight."""
+    """Boundaries of the split, and of token advantages with and without a weight; padded and packed."""
     for stored in ("padded", "packed"):
         for outcome in (False, True):
             fields = {n: about for n, about in _FIELDS.items() if not (outcome and n == "advantage")}

@@ -15,11 +15,11 @@ def import_from(root: Path) -> None:
     Nothing is imported if that package is the running copy.
 
     Raises:
-        Unbindable: if that package has no signal library, or it cannot be imported.
+        Unbindable: if that package has no signal library.
     """
     folder = (root / "rl_sentinel" / "signal").resolve()
     if not (folder / "__init__.py").is_file():
-        raise Unbindable(f"{SIGNAL} is absent in {root}, expected {folder}")
+        raise Unbindable(f"{SIGNAL} is absent in {root}, expected a package in {folder}")
     if folder.is_relative_to(Path(rl_sentinel.__file__).parent.resolve()):
         return
     for name in [n for n in sys.modules if n == SIGNAL or n.startswith(f"{SIGNAL}.")]:

@@ -33,7 +33,7 @@ _OUTCOME = {"scope": "sequence", "masked": "yes", "masked-slots": "any"}
 
 
 def boundaries(target: Target) -> Iterator[Boundary]:
-    """Boundaries of all functions that return one number per token."""
+    """Boundaries of log-probs, entropy, broadcasts, alignment and turns."""
     for name, quantities in _FROM_LOGITS.items():
         yield _of_logits(target, f"{LOGPROB}.{name}", quantities)
     yield bind(

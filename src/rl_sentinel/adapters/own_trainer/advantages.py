@@ -142,7 +142,7 @@ def _column(name: str) -> Callable[..., Tensor]:
 
 
 def _models(composed: Composition, batch: Batch, rows: list[int], reads: frozenset[str]) -> Any:  # noqa: ANN401
-    """Policies with known log-probs: the policy before the update, and the reference."""
+    """Policies with known log-probs: the policy before the update and, if the recipe reads it, the reference."""
     old = {"logprob": _model_output(batch, "old_logprob", rows), "pi_squared": _model_output(batch, "pi_squared", rows)}
     policy = SimpleNamespace(padding=0, columns=old)
     reference = SimpleNamespace(padding=0, columns={"logprob": _model_output(batch, "ref_logprob", rows)})

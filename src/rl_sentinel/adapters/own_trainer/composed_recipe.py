@@ -19,7 +19,7 @@ def boundaries(target: Target, tables: Mapping[str, Any], parts: tuple[str, ...]
         parts: names of the environment's reward parts.
 
     Raises:
-        SentinelError: if a user's module states a claim that does not exist.
+        SentinelError: if ``CLAIMS`` of a module are wrong.
     """
     without_kl = {name: table for name, table in tables.items() if name != "kl"}
     kl_in_reward = bool((tables.get("kl") or {}).get("reward"))

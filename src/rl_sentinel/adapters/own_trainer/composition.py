@@ -73,7 +73,7 @@ def claims_of(table: str, composed: Composition, texts: Mapping[str, str]) -> Cl
     """Parse the claims ``texts`` about the function that a table of the recipe names.
 
     Raises:
-        SentinelError: if a user's module states a claim that does not exist.
+        SentinelError: if ``CLAIMS`` of the function's module are wrong.
     """
     name = composed.tables[table]["name"]
     try:

@@ -32,7 +32,7 @@ _KLS = ("k1", "abs", "k2", "k3")
 
 
 def loss(composed: Composition) -> Boundary:
-    """The loss of a mini-batch, split into micro-batches and ranks by the trainer."""
+    """The loss of a mini-batch; the trainer splits an additive loss into micro-batches and ranks."""
     recipe, selection = composed.recipe, composed.selection
     mode, kl, parameters = recipe.loss.aggregation, recipe.kl, inspect.signature(selection.loss).parameters
     numbers = numbers_of(selection.loss)

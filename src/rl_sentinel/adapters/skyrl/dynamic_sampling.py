@@ -233,7 +233,7 @@ def columns_read(*, step_wise: bool) -> frozenset[str]:
 
 
 def requirements(*, step_wise: bool) -> tuple[Callable[[Inputs], str], ...]:
-    """Checks that prompts have equal sizes and several responses."""
+    """Checks that prompts are contiguous, of equal size, and have several responses, none of them empty."""
     plain = (groups_are_equal, several_responses)
     sizes = (steps_in_order, several_trajectories) if step_wise else plain
     return (prompts_are_contiguous, no_empty_response, *sizes)

@@ -65,7 +65,10 @@ class Tokenizer:
         return text_of(ids)
 
     def apply_chat_template(self, messages: list[Any], **options: Any) -> Any:  # noqa: ANN401 - ids, a dict, or lists
-        """The token ids of one conversation or of several; with ``return_dict``, also the assistant mask."""
+        """The token ids of one conversation or of several; with ``return_dict``, also the assistant mask.
+
+        With ``tokenize=False``, the text.
+        """
         if messages and isinstance(messages[0], list):
             return [self.apply_chat_template(conversation, **options) for conversation in messages]
         ids, mask = list[int](), list[int]()

@@ -161,7 +161,7 @@ def sample(  # noqa: PLR0913 - functions and classes of the target, and their ar
     room: int,
     options: Settings,
 ) -> dict[str, list[Any]]:
-    """Sample each response; return its tokens and log-probs, and a digest of the parameters that its server receives.
+    """Sample each response; return its tokens and log-probs, and a digest of the parameters of the first request.
 
     The option ``batched`` requests all responses at once; the other options are fields of the sampling parameters.
     """

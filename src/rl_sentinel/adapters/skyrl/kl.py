@@ -41,7 +41,7 @@ _MASKED = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """One boundary for each estimator, then the trainer's step."""
+    """One boundary for each estimator, then boundaries of the trainer's step."""
     try:
         forms = arguments(target)
     except Unbindable as why:

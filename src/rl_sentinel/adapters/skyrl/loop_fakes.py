@@ -50,7 +50,7 @@ class Data(dict[str, Any]):
 
 
 class Client:
-    """Fake engines and workers; all methods are coroutines that do nothing."""
+    """Fake engines and workers; all methods except ``generate`` are coroutine functions that do nothing."""
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a coroutine function
         """A method of any name, which does nothing."""

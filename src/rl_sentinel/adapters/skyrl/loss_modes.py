@@ -116,7 +116,7 @@ def mode_of(name: str) -> LossMode:
 
 
 def logged(name: str, function: Callable[..., Any]) -> dict[str, Output]:
-    """The clip fraction that a loss returns, in a dict or, before 0.1, as a number; empty if it returns none."""
+    """The clip fraction that a loss returns, in a dict or, before 0.1, as a number; empty if its mode has none."""
     quantity = mode_of(name).clipped
     if not quantity:
         return {}

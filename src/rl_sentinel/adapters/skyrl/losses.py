@@ -61,7 +61,7 @@ _TOKENS = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """One boundary for each registered loss, then PPO's loss in micro-batches and the critic's loss."""
+    """Boundaries of each registered policy loss, then PPO's loss in micro-batches and the critic's loss."""
     try:
         functions, forms = registered(target, REGISTRY), arguments(target)
     except Unbindable as why:

@@ -56,7 +56,10 @@ def split_and_merge(  # noqa: PLR0913 - functions of the target, and the argumen
     tokens: int,
     behind: int,
 ) -> dict[str, Any]:
-    """Split a batch, merge the log-probs of the micro-batches like results, and count the uses of each row."""
+    """Split a batch, merge the log-probs of the micro-batches like results, and count the uses of each row.
+
+    A row without a trained token counts as used once.
+    """
     synchronize = by_tokens._sync_num_microbatches  # noqa: SLF001 - communicates with other ranks
     by_tokens._sync_num_microbatches = lambda iterator: len(iterator._microbatches) + behind  # noqa: SLF001
     try:

@@ -130,7 +130,7 @@ def prepare(trainer: Any, stage: Callable[..., Any]) -> Any:  # noqa: ANN401 - a
 def train(stage: Callable[..., Any], trainer: Any, uids: list[str]) -> dict[str, list[Any]]:  # noqa: ANN401 - of :func:`convert`
     """Train on mini-batches of one prompt.
 
-    Returns the uid of each row, or -1 if the row is in the mini-batch of another prompt; and how often it is trained.
+    Returns the uid of each row, or -1 if the row is not in its prompt's mini-batch; and how often it is trained.
     """
     data = trainer.data
     data["advantages"] = torch.zeros_like(data["loss_mask"])
@@ -156,7 +156,7 @@ class _Store:
 
 
 class Uids(PerRow):
-    """Read uids as the labels that they contain; a row in the mini-batch of another prompt has -1."""
+    """Read uids as the labels that they contain, and "-1" as -1."""
 
     @override
     def read(self, value: Any, sizes: Any) -> torch.Tensor:
@@ -248,7 +248,7 @@ def _lengths(target: Target, *, step_wise: bool) -> Boundary:
 
 
 def one_trajectory_per_prompt(batch: Batch) -> Batch:
-    """Make the rows of a prompt the steps of one trajectory, so that prompts have different numbers of rows."""
+    """Make the rows of each prompt the steps of one trajectory."""
     prompts, sizes = torch.unique_consecutive(batch.group, return_inverse=True, return_counts=True)[1:]
     ends = sizes.cumsum(0)
     places = torch.arange(batch.rows, device=prompts.device)

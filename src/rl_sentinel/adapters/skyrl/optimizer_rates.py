@@ -39,7 +39,7 @@ _ORDER = "fsdp_strategy.py, optimizer_step: the schedule advances once per optim
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of each kind of schedule that the configuration offers, for the policy and for the critic."""
+    """Boundaries of the constant schedule and, if a release offers it, the cosine schedule, of policy and critic."""
     for section, names in CLASSES.items():
         path = next((name for name in names if target.has(f"{name}.init_model")), "")
         if path and target.has(STRATEGY) and not target.fails(path):

@@ -93,7 +93,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _source(target: Target, owner: str) -> str:
-    """The source text of the module that defines a class."""
+    """The source text of the module that defines a class; empty if the module is unknown."""
     module = inspect.getmodule(target.find(owner))
     return inspect.getsource(module) if module else ""
 

@@ -104,7 +104,7 @@ def train_packed(  # noqa: PLR0913 - classes of the target, and the arguments of
 ) -> Tensor:
     """Pack the examples into rows, and train one row at a time; return the loss.
 
-    Each row has about 1 / ``parts`` of the tokens of a rank.
+    A row has room for 1 / ``parts`` of the tokens of a rank, or for the longest example if that is longer.
     """
     lengths = [1 + len(mask) for mask in masks]
     collate = collator(

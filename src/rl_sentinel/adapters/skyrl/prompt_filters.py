@@ -66,7 +66,7 @@ def kept_rows(check: Callable[..., Any], rewards: list[float], uids: list[str], 
 def sampled_rows(handle: Callable[..., Any], output: dict[str, Any], uids: list[str], samples: int) -> list[float]:
     """1 for each row that dynamic sampling collects, else 0; the prompt of a row is the row index.
 
-    The batch needs one more prompt than were sampled, so that the collected rows can be read from the state.
+    The batch needs more prompts than were sampled, so that the collected rows can be read from the state.
     """
     rows = range(len(uids))
     numbered = {**output, "prompt_token_ids": [[row] for row in rows]}

@@ -116,7 +116,7 @@ class PromptLoader:
 
 
 def count_draws(make: Callable[..., Any], rows: int, mini_batch: int, after: int) -> list[float]:
-    """Draw prompts over two epochs, with a restart after ``after`` mini-batches; return the draws of each per epoch."""
+    """Draw prompts over two epochs, with a restart after ``after`` mini-batches; return each one's draws per epoch."""
     draws = dict.fromkeys(map(str, range(rows)), 0)
 
     async def consume(loader: Any, count: int | None = None) -> None:  # noqa: ANN401 - the target's class

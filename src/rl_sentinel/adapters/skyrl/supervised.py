@@ -102,7 +102,7 @@ class Padding:
 
 
 class StageModel:
-    """A fake model on a Megatron pipeline stage: returns each next token's log-prob, and no entropy."""
+    """A fake model on a Megatron pipeline stage: returns each next token's log-prob, and an entropy of 0."""
 
     def __init__(self, logprobs: list[Tensor]) -> None:
         """Store the log-probs of all responses."""

@@ -78,7 +78,7 @@ def evaluate(  # noqa: PLR0913 - classes of the target, and the arguments of its
     parts: int,
     batches: int,
 ) -> dict[str, float]:
-    """Evaluate all responses in ``batches`` batches of ``parts`` micro-batches each, and return the loss."""
+    """Evaluate all responses in ``batches`` batches, each in about ``parts`` micro-batches; return the loss."""
     size = -(-len(masks) // batches)
     cfg.trainer.micro_train_batch_size_per_gpu = size
     cfg.trainer.micro_forward_batch_size_per_gpu = max(1, size // parts)

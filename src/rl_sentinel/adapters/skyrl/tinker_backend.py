@@ -157,7 +157,7 @@ class Dispatch:
 
 
 def _renderer(render: Any) -> Any:  # noqa: ANN401 - a function of the target, or None
-    """A fake renderer: the token ids of prompts without images."""
+    """A fake renderer: the token ids of prompts without images; None if ``render`` is None."""
 
     async def answer(inputs: object) -> Any:  # noqa: ANN401 - as the target
         return render(inputs)
@@ -171,7 +171,7 @@ def requests_of(
     loss_fn: str,
     bounds: dict[str, float] | None,
 ) -> dict[str, tuple[str, Any]]:
-    """Two requests of one client, with the first and the second half of the rows."""
+    """Two requests of one client, each with half of the rows; one request for one row."""
     data, tensor = [], code["tensor"]
     for row, mask in enumerate(columns["mask"]):
         tokens = [row + 1] * (_PROMPT + len(mask))
@@ -202,7 +202,7 @@ def train_requests(  # noqa: PLR0913 - the target's code, and the arguments of a
     parts: int,
     ranks: int,
 ) -> dict[str, Any]:
-    """Train two requests in one batch; return the loss, and the log-probs of each row that the client receives.
+    """Train all requests in one batch; return the loss, and the log-probs of each row that the client receives.
 
     Gradients are averaged over the ranks and, in some releases, over the micro-batches of a rank.
     """

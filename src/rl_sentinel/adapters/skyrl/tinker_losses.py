@@ -67,7 +67,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def sum_of_losses(loss: FunctionType, columns: Mapping[str, Tensor], numbers: Mapping[str, float]) -> Tensor:
     """Compute the loss of each token, and return the sum.
 
-    As in the engine, each row has separate thresholds; here they are equal.
+    In the engine, each row has its own thresholds; here all rows have the same.
     """
     thresholds = SimpleNamespace(
         clip_low_threshold=1 - numbers.get("clip_low", 0.2), clip_high_threshold=1 + numbers.get("clip_high", 0.2)

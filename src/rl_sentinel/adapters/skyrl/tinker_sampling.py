@@ -76,7 +76,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 class SeededServers(Servers):
     """Fakes of servers that give equal replies to equal requests with equal seeds.
 
-    ``prompts`` has the script numbers of each prompt; a request with a new seed gets the prompt's next script.
+    ``prompts`` has the script numbers of each prompt; a request with a new seed gets the prompt's next script, or the
+    last one.
     """
 
     prompts: list[list[int]] = field(default_factory=list)
@@ -102,10 +103,10 @@ def sample_requests(  # noqa: PLR0913 - the target's code, and what its servers 
     room: int,
     options: Settings,
 ) -> dict[str, list[Any]]:
-    """Request samples; return their tokens and log-probs, and a digest of the parameters that a server receives.
+    """Request samples; return their tokens and log-probs, and a digest of the first parameters that a server receives.
 
-    A client sends one request for each prompt, with as many samples as the prompt has rows. A reply with a wrong stop
-    reason gives wrong tokens.
+    A client sends one request for each prompt, with as many samples as the prompt has rows. A missing reply, or one
+    with a wrong stop reason, gives wrong tokens and infinite log-probs.
     """
     prompts = [[n for n, _ in part] for _, part in groupby(enumerate(groups), lambda item: item[1])]
     starts = [[_FIRST + number, *_REST] for number, part in enumerate(prompts) for _ in part]

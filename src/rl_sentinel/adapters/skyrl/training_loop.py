@@ -162,7 +162,7 @@ def train_step(
     trajectory: Callable[..., Any] | None,
     logger: Callable[[], Any],
 ) -> dict[str, list[float]]:
-    """Run one step; per row of the case, count its columns from other samples, in the update and in the table."""
+    """Run one step; per row, return the sum of advantages, and count columns from other samples in update and table."""
     rollouts = Rollouts(rows, trajectory, [LOGPROBS])
     rounds = rollouts.rounds(cfg)
     if cfg.trainer.algorithm.dynamic_sampling.type != "filter":  # a step trains the prompts that it sampled
@@ -245,7 +245,7 @@ def _trained(rollouts: Rollouts, known: Mapping[int, Any], row: tuple[list[Any],
 
 
 def _logged(known: Mapping[int, Any], row: tuple[Any, ...]) -> tuple[int, int]:
-    """The index of the row in the table, and how many of prompt, reward, turns and tokens come from another row."""
+    """The row that an entry of the table shows, and how many of prompt, reward, turns and tokens are of another row."""
     _step, reward, turns, text = row
     prompt, _, response = text.partition(">")
     tokens = [int(word) for word in re.findall(r"\d+", response)]
@@ -258,7 +258,7 @@ def _logged(known: Mapping[int, Any], row: tuple[Any, ...]) -> tuple[int, int]:
 
 
 def _counts(rows: int, found: Sequence[tuple[int, float]]) -> list[float]:
-    """The counts for each row of the case; a row of another prompt counts for the row that it replaces."""
+    """The sum of the counts of each row; a row from outside the case counts for the row at its place, or the last."""
     counts = [0.0] * rows
     for place, (number, wrong) in enumerate(found):
         counts[number if number < rows else min(place, rows - 1)] += wrong

@@ -70,7 +70,10 @@ def train_mini_batch(  # noqa: PLR0913 - functions of the target, and the argume
     parts: int,
     averages: bool,  # noqa: FBT001 - whether optim_step divides by the number of micro-batches
 ) -> dict[str, Any]:
-    """Run the worker's step over a mini-batch in ``parts`` micro-batches; return its loss, entropy and log-probs."""
+    """Run the worker's step over a mini-batch in ``parts`` micro-batches; return its loss, entropy and log-probs.
+
+    There are no log-probs in releases whose worker returns none.
+    """
     size = data.batch_size // parts
     cfg.trainer.micro_train_batch_size_per_gpu = size
     bare_worker = worker_of(worker, losses, cfg.trainer if reads_section else cfg, cfg, Model(columns), ranks=1)
@@ -149,7 +152,7 @@ _REGULARIZED = claims(
 
 
 def loss_claims(*, kl: bool, regularized: bool) -> Claims:
-    """Claims of the loss: a ratio of two policies; with a KL term, also the formula of the setting's numbers."""
+    """Claims of the loss; its formula, with the KL term, only if ``regularized``."""
     if regularized:
         return MODES[PLAIN].algorithm | _REGULARIZED | WHOLE
     return (Claims() if kl else MODES[PLAIN].claims) | WHOLE

@@ -74,7 +74,7 @@ class Bar(list[Any]):
 
 
 def _loss_of(losses: Any, section: Any) -> Any:  # noqa: ANN401 - the target's classes
-    """The policy loss of the configuration, built like in the workers of the first releases."""
+    """The policy loss of the configuration, from the registry or, in the first releases, built as their workers do."""
     if hasattr(losses, "get"):
         return losses.get(section.policy_loss_type)
     numbers = (section.eps_clip_low, section.eps_clip_high, section.clip_ratio_c)

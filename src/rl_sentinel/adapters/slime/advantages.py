@@ -102,7 +102,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _has_estimator(target: Target, boundary: Boundary) -> bool:
-    """Whether the release has the estimator of the boundary. A release raises an error for an unknown estimator."""
+    """Whether the release has the estimator of the boundary; True if its source cannot be read."""
     if not target.has(PATH) or target.fails(PATH):
         return True
     (settings,) = boundary.settings.values()
@@ -129,7 +129,7 @@ def _from_store(target: Target, boundary: Boundary) -> Boundary:
 def _advantages(  # noqa: PLR0913 - the parts in which the settings differ
     name: str, settings: Settings, claimed: Claims, kind: str, before: tuple[Step, ...] = (), rewards: Codec = REWARDS
 ) -> Boundary:
-    """The boundary of one setting. Its data has reference log-probs with a KL penalty, and values with a critic."""
+    """The boundary of one setting. Its data has values with a critic, and reference log-probs with a critic or a KL."""
     critic = settings["advantage_estimator"] == "ppo"
     has_kl = bool(settings["kl_coef"])
     data: dict[str, Codec] = {

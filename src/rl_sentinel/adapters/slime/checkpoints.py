@@ -81,8 +81,8 @@ def first_rollouts(validate: Callable[..., Any], runs: int, options: Settings) -
     """Restart each run, and check its first rollout.
 
     Returns the first rollout of each run after a restart, the correct first rollout, and the number of changed options.
-    Run n has saved rollout n. Run 0 has no checkpoint, and starts with rollout 0. With a changed option, the run does
-    not load the state of its optimizer or of its random numbers.
+    Run n has saved rollout n. Run 0 has no checkpoint, and starts with rollout 0. With a changed option, the run loads
+    another checkpoint, or not all of its state.
     """
     columns: dict[str, list[float]] = {"own": [], "first": [], "same": [], "changed": []}
     for run in range(runs):

@@ -150,7 +150,7 @@ def context_of(size: int) -> Iterator[None]:
 
 
 def spans_on_rank(function: Callable[..., Any], data: Mapping[str, Any], size: int) -> list[Spans]:
-    """The spans of each sample on this context-parallel rank, from ``cp_utils`` in the package of the function."""
+    """The spans of each sample on this context-parallel rank; several ranks have them from slime's ``cp_utils``."""
     if size == 1:
         return [[(0, int(length))] for length in data["response_lengths"]]
     offsets = importlib.import_module(f"{function.__module__.rpartition('.')[0]}.cp_utils")

@@ -25,7 +25,7 @@ from rl_sentinel.core.case import Settings
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of the sequence mask, and of each importance weight with slime's default bounds."""
+    """Boundaries of the sequence mask, and of each importance weight."""
     yield from bindable(
         target,
         _masking(),

@@ -75,7 +75,7 @@ def prompts_of_rollouts(
     """Draw the prompts of a run, without restarts and with each restart.
 
     Returns how often each prompt is drawn per epoch, and the prompts and sample numbers without and with each restart.
-    A rollout draws one prompt fewer than the number in an epoch, so that epochs end within rollouts.
+    A rollout draws one prompt fewer than an epoch (at least one), so that epochs end within rollouts.
     """
     size = max(1, rows - 1)
     whole_epochs = 2 * rows  # this many rollouts are 2 * size epochs

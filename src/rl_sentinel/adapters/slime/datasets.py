@@ -44,7 +44,8 @@ def rows_of_samples(dataset: Callable[..., Any], prompts: list[int], options: Se
     """Read a file; return how often each row becomes a sample, and how many of its columns come from another row.
 
     For a row that must not become a sample, 1 is added to the count, so that 1 is correct for every row. ``prompts``
-    has the number of tokens of each prompt. The label and the metadata of a row contain the index of the row.
+    has the number of tokens of each prompt. The label and the metadata of a row contain the index of the row. A sample
+    in a wrong place counts as one column.
     """
     rows = [_row(number, length) for number, length in enumerate(prompts)]
     with tempfile.TemporaryDirectory() as folder:
@@ -97,7 +98,7 @@ def _samples(dataset: Callable[..., Any], file: Path, rows: list[dict[str, Any]]
 
 
 def _start(rows: int, last: int) -> int:
-    """The start of a slice of the last rows; negative for an odd number of rows, so that both notations are tested."""
+    """The start of a slice of the last rows; negative for an even number of rows, so that both notations are tested."""
     return max(0, rows - last) if rows % 2 else -last
 
 

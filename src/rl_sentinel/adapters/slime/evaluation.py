@@ -102,7 +102,7 @@ def run_evaluation(  # noqa: PLR0913 - functions of the target, and the argument
     options: Settings,
     log: Callable[..., Any] | None = None,
 ) -> dict[str, Any]:
-    """Run an evaluation; return the reward of each row, the parameters of its requests, and the logged metrics."""
+    """Run an evaluation; return the reward of each row, the parameters of its first request, and logged metrics."""
     (samples,), server = samples_of(sample, [rows])
     server.room = room
     values = {name: sampling_option(name, value) for name, value in options.items()}

@@ -105,7 +105,7 @@ def generate_all(
     room: int,
     options: Settings,
 ) -> list[Any]:
-    """Repeat rollouts until every sample is finished, and return the samples of all prompts in order."""
+    """Run enough rollouts to finish every sample, and return the samples of all prompts in order."""
     groups, server = samples_of(sample, prompts)
     room += 4 if options.get(SPARE) else 0
     server.room, server.exact = room, True

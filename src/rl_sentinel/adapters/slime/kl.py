@@ -17,7 +17,7 @@ KINDS: Mapping[str, str] = {"k1": "k1", "kl": "k1", "k2": "k2", "k3": "k3", "low
 
 
 def kinds(target: Target) -> Mapping[str, str]:
-    """The estimators in :data:`KINDS` that the revision has; all of them if its source cannot be read."""
+    """The estimators in :data:`KINDS` that the revision has; all of them if none is found."""
     if not target.has(PATH) or target.fails(PATH):
         return KINDS
     source = inspect.getsource(target.find(PATH))

@@ -45,7 +45,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def respond(
     generate: Callable[..., Any], sample: Callable[..., Any], prompts: list[list[dict[str, Any]]], room: int
 ) -> dict[str, list[Any]]:
-    """Let each agent respond; return reward, tokens, mask and log-probs of its sample.
+    """Let an agent respond in each row; return reward, tokens, mask and log-probs of its sample.
 
     The log-probs are infinite if the sample has none.
     """

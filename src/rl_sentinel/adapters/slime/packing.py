@@ -145,7 +145,7 @@ def place_numbers(
 
 
 def by_place(streams: list[Tensor], numbers: list[Tensor], rows: list[Tensor]) -> list[Tensor]:
-    """The values of packed streams at the positions of each row; -1 if a stream has the wrong length."""
+    """The values of packed streams at the positions of each row; -1 if missing, or in a stream of wrong length."""
     whole = torch.full((1 + sum(map(len, rows)),), WRONG, dtype=torch.long)
     for stream, places in zip(streams, numbers, strict=True):
         whole[places] = stream.long() if len(stream) == len(places) else WRONG

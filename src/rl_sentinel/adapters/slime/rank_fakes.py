@@ -173,7 +173,7 @@ def log_received(
     ranks: list[dict[str, Any]],
     log_probs: list[Tensor],
 ) -> dict[str, Any]:
-    """Let the ranks log; return their metrics, and the mean length of the responses that they count as correct.
+    """Let the ranks log; return their metrics, and the mean length of responses that they count as correct (0 if none).
 
     ``log_probs`` has the model's log-probs of each sample, in the order of the rollout.
     """
@@ -196,7 +196,7 @@ def log_step(
     ranks: list[dict[str, Any]],
     advantages: Callable[..., Any] | None = None,
 ) -> dict[str, Any]:
-    """Let each data-parallel rank compute its advantages and log; return the metrics that rank 0 logs.
+    """Let each data-parallel rank compute ``advantages``, if given, and log; return what rank 0 logs.
 
     The ranks run one after the other. Rank 0 runs last and gathers the metrics of all ranks.
     """

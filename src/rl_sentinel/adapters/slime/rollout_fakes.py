@@ -56,7 +56,7 @@ class Server:
     exact: bool = False
 
     async def post(self, _url: str, payload: dict[str, Any] | None = None, *_more: object, **_options: object) -> Any:  # noqa: ANN401
-        """The reply to a request, in SGLang's format."""
+        """The reply to a request, in SGLang's format; empty if the request does not sample."""
         if not payload or "sampling_params" not in payload:
             return {}
         ids = list(payload["input_ids"]) if "input_ids" in payload else Words().encode(payload["text"])

@@ -105,7 +105,7 @@ def _experts(tokens: Tensor) -> Tensor:
 
 
 def _tokens_of(layers: list[Tensor]) -> Tensor:
-    """The tokens that the experts of a micro-batch encode; -1 where experts or layers disagree."""
+    """The tokens that the experts of a micro-batch encode; -1 where they disagree, none if layers differ in length."""
     if len({len(layer) for layer in layers}) > 1:
         return torch.empty(0)
     kinds = torch.arange(_LAYERS * _EXPERTS_PER_TOKEN).reshape(_LAYERS, _EXPERTS_PER_TOKEN)

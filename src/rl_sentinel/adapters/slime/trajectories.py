@@ -125,7 +125,7 @@ class Session:
         return turn(prompt_ids=list(prompt), output_ids=output, finish_reason="stop", **more)
 
     def read(self, samples: list[Any]) -> dict[str, Any]:
-        """The row, read from its samples. The mask is True where exactly one sample trains the token."""
+        """The row, read from its samples. A token that may be trained or not keeps its mask if no sample trains it."""
         first = len(self.row["prompt"]) + 1
         trained = dict[int, list[tuple[int, float]]]()
         context = dict[int, int]()

@@ -52,7 +52,7 @@ PLACES: Mapping[str, str] = {"reward_weight": "reward_funcs.0.weight"}
 def trainer(kind: str, settings: Settings, described: frozenset[str] = frozenset(), derived: str = "") -> Object:
     """The trainer with these settings, built once; only formulas read the settings in ``described``.
 
-    ``derived`` is the path of a subclass of the trainer.
+    ``derived``, if not empty, is the path of a subclass to build.
     """
     fields = {FIELDS.get(name, name): name for name in settings if name not in described}
     parts: dict[str, Codec] = {"kind": Constant(kind), **{f: IfSet(name) for f, name in fields.items()}}
@@ -114,7 +114,7 @@ class ToolMask(Padded):
         return laid
 
     def read(self, value: Tensor, sizes: Sizes) -> Tensor:
-        """The mask, with 0 in the padding."""
+        """The mask, with 0 in the padding; all 0 without lengths."""
         read = Padded.read(self, value, sizes)
         length = torch.zeros(read.shape[0], dtype=torch.int64) if sizes.length is None else sizes.length
         inside = torch.arange(read.shape[1]) < length.unsqueeze(1)
@@ -169,7 +169,7 @@ def trains_every_completion(inputs: Inputs) -> str:
 class Prompts(OneColumn):
     """One dict per row with its prompt, repeated as by the data loader; rows of a group have equal prompts.
 
-    With ``varied``, every other prompt has one more word.
+    With ``varied``, prompts of groups with an odd label have one more word.
     """
 
     name: str = "group"
@@ -228,6 +228,7 @@ class Completions(Codec):
     """Token ids as an engine returns them: one list per row, which ends with EOS unless the completion is truncated.
 
     ``cut`` is the column that marks truncated completions: ``"mask"`` (no trained token) or ``"scored"`` (False).
+    If it is empty, no completion is truncated.
     ``filler`` is the id of all other tokens.
     """
 
@@ -266,11 +267,11 @@ class Completions(Codec):
         return Sizes(rows=len(value), length=torch.tensor([len(ids) for ids in value]))
 
     def take(self, value: list[list[int]], sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ARG002 - lists say it
-        """``scored``: True where the completion is not truncated."""
+        """``scored``, if it marks truncated completions."""
         return {"scored": torch.tensor([ids[-1] == 1 for ids in value])} if self.cut == "scored" else {}
 
     def canonical(self, batch: Batch) -> Mapping[str, Tensor]:
-        """``scored``: True where the completion is not truncated."""
+        """``scored``, if it marks truncated completions."""
         return {"scored": batch.scored} if self.cut == "scored" else {}
 
 

@@ -78,7 +78,7 @@ class Student:
         return SimpleNamespace(weight=torch.eye(self.logits.shape[-1], dtype=self.logits.dtype), bias=None)
 
     def base_model(self, input_ids: Tensor, **_inputs: object) -> SimpleNamespace:
-        """Hidden states ``[1, N, V]`` of a packed row; they are 0 where the next token is a prompt token."""
+        """Hidden states ``[1, N, V]`` of a packed row; they are 0 where no completion token follows."""
         known = self.logits.flatten(0, 1)
         place = torch.cat([input_ids[:, 1:], torch.full_like(input_ids[:, :1], PROMPT)], 1) - FIRST
         own = (place >= 0) & (place < len(known))

@@ -133,6 +133,6 @@ def _prompt_differs(batch: Mapping[str, Tensor], row: int, prompt: list[int]) ->
 
 
 def _at_offsets(completion: str, places: list[list[int]]) -> list[str]:
-    """The text of the completion between each pair of byte offsets."""
+    """The text of the completion between each pair of byte offsets; ``outside`` for an invalid pair."""
     text = completion.encode()
     return [text[start:end].decode() if 0 <= start <= end <= len(text) else "outside" for start, end in places]

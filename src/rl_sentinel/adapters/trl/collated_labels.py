@@ -133,7 +133,7 @@ def compare_labels(trainer: Callable[..., Any], name: str, lengths: Tensor) -> d
 
 
 def _with_stated_labels(prepared: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
-    """The prepared row; which tokens train is that of the data set's row, if it says so, and not of the preparation."""
+    """The prepared tokens with the labels or mask of the data set's row; without these, the prepared row."""
     stated: dict[str, Any] = {name: row[name] for name in ("labels", "completion_mask") if name in row}
     return {"input_ids": prepared["input_ids"], **stated} if stated else prepared
 

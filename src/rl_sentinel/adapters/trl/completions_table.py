@@ -46,7 +46,7 @@ _TABLE = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of the table of each trainer, in releases that log a table."""
+    """Boundaries of the table of each trainer, in releases that log the rows' own prompts."""
     for kind, owner in (("grpo", GRPO), ("rloo", RLOO)):
         log = f"{owner}.log"
         if not target.has(log) or target.fails(owner) or "log" not in vars(target.find(owner)):
@@ -107,7 +107,7 @@ def write_table(log: Callable[..., Any], trainers: list[Any], inputs: list[dict[
     """Log the completions table after a rollout, and check it.
 
     Returns, per completion, ``advantages``: its advantage in the table; and ``others``: how many cells of its row are
-    wrong.
+    wrong, infinite if it has no row.
     """
     rewards = [reward for ready in trainers for reward in ready.rollout.rewards]
     sampled = [ready.rollout.completions for ready in trainers]
@@ -145,7 +145,6 @@ def logged_table(log: Callable[..., Any], trainer: Any) -> list[dict[str, Any]]:
 def _compare(
     table: list[dict[str, Any]], inputs: list[dict[str, str]], rewards: list[float], advantages: list[float]
 ) -> dict[str, list[float]]:
-    """Per completion, ``advantages``: its advantage in the table; ``others``: how many cells of its row are wrong."""
     names = [" ".join(f"w{token - FIRST_WORD}" for token in id_tokens(row)) for row in range(len(inputs))]
     found = {"advantages": [0.0] * len(inputs), "others": [float("inf")] * len(inputs)}
     for entry in table:

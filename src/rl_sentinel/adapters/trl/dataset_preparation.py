@@ -1,4 +1,4 @@
-"""TRL's data set preparation: token ids and trained tokens, compared with the chat template."""
+"""TRL's data set preparation: token ids and trained tokens of conversations and of plain text."""
 
 import importlib
 import inspect
@@ -60,8 +60,8 @@ KINDS = (
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the data set that each constructor prepares, from conversations and from plain text.
 
-    Conversations also with a tokenizer that starts each text with a token, which the chat template has already. Their
-    masks are not compared: early releases of supervised fine-tuning have none.
+    Conversations also with a tokenizer that starts each text with a token, which the chat template has already. With
+    that tokenizer, masks are not compared: early releases of supervised fine-tuning have none.
     """
     for kind in KINDS:
         path = trainer_path(target, *kind.paths)
@@ -141,7 +141,10 @@ def ids_of(tokenizer: Any, text: str) -> list[int]:  # noqa: ANN401 - a tokenize
 
 
 def prepared_tokens(row: dict[str, Any], side: str) -> tuple[list[int], list[int]]:
-    """The tokens of a prepared row before the completion, and the trained tokens of the completion."""
+    """The tokens of a prepared row before its first trained token, and its trained tokens.
+
+    Without labels or a mask: the columns of the prompt and of the completion.
+    """
     names = (f"{side}_input_ids", f"{side}_ids", f"input_ids_{side}", "input_ids")
     ids = list(next(row[name] for name in names if name in row))
     labels = row.get(f"{side}_labels") or row.get("labels")
@@ -158,7 +161,7 @@ def prepared_tokens(row: dict[str, Any], side: str) -> tuple[list[int], list[int
 def compare_rows(
     trainer: Callable[..., Any], sides: Sequence[str], lengths: Tensor, *, chat: bool, starts: bool
 ) -> dict[str, list[float]]:
-    """Count, per row, the trained tokens, the tokens that differ from the template, and the tokens with a wrong mask.
+    """Count, per row, the trained tokens, the wrong tokens, and the tokens with a wrong mask.
 
     A BOS token at the start of a row is optional, unless the tokenizer ``starts`` each text with one.
     """

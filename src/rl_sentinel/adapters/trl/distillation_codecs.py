@@ -31,7 +31,8 @@ class LabelForm(Padded):
 class LeftSequence(Form):
     """Left-padded sequences ``[B, S]`` of prompt and completion, in the collator's layout.
 
-    With ``shift`` 1, position t has the value of token t + 1. ``fill`` is the value at the prompt and the padding.
+    With ``shift`` 1, position t has the value of token t + 1. ``fill`` is the value at the padding, and
+    at the prompt if ``prompt`` is None.
     """
 
     shift: int = 0

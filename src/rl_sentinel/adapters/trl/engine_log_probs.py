@@ -108,7 +108,7 @@ class Connection:
 
 @contextmanager
 def fake_vllm(engine: Callable[..., Any], *names: str) -> Iterator[None]:
-    """Replace vLLM's classes, as modules import them at their start or inside of a function; keep the environment."""
+    """Replace vLLM's classes, as modules import them at their start or inside of a function; restore ``os.environ``."""
     fakes: dict[str, Any] = {"LLM": engine, **dict.fromkeys(_CLASSES, SimpleNamespace)}
     module = SimpleNamespace(**fakes, __version__=VLLM_VERSION)
     more = {"is_vllm_available": lambda *_args: True, "ensure_master_addr_port": lambda *_args: None}

@@ -86,7 +86,7 @@ def server_reply() -> tuple[str, ...]:
 
 
 def client_names() -> frozenset[str]:
-    """The keys of the dict that the client of the vLLM server returns."""
+    """The keys of the dict that the client of the vLLM server returns; empty if it returns none."""
     places = [f"{package}.vllm_client" for package in CLIENTS if importlib.util.find_spec(package)]
     place = next((name for name in places if importlib.util.find_spec(name)), "")
     if not place:
@@ -173,7 +173,7 @@ def _arguments(entry: Callable[..., Any], prompts: list[str]) -> dict[str, Any]:
 
 
 def as_lists(entry: Callable[..., Any], answer: Any) -> dict[str, list[Any]]:  # noqa: ANN401 - tensors by name, or a tuple
-    """Prompts, completions and log-probs of a rank, one list per row. Completions from a tensor keep their padding."""
+    """What a rank returned, by name, one list per row. Completions from a tensor keep their padding."""
     if not isinstance(answer, dict):
         source = inspect.getsource(inspect.unwrap(entry)).rpartition("return ")[2]
         return dict(zip((name.strip() for name in source.split(",")), answer, strict=True))

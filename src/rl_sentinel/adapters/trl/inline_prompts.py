@@ -57,7 +57,7 @@ def make_text_sampler(kind: str, engine: str, limit: int | None = None) -> Any: 
 
 
 def text_of(label: int) -> str:
-    """The prompt for a label: some words, a special token, and a word with the label."""
+    """The prompt for a label: 0 to 3 words, a special token, and a word with the label."""
     return " ".join([*["w20"] * _WORDS[label % len(_WORDS)], f"<eos> w{label}"])
 
 

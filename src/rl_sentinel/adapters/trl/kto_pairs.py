@@ -47,11 +47,11 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def paired_rows(trainer: Callable[..., Any], lengths: Tensor, size: int) -> dict[str, list[float]]:
-    """The completions and the pairs of one batch per row of ``lengths``; its completions have this number of tokens.
+    """Load one batch per row of ``lengths``; each of its completions has as many tokens as that row.
 
-    Returns, per batch, ``count``, the number of tokens of its completions; ``uses``, with how many other prompts a
-    completion is paired; and ``near``, with how many of them in the batches that have the completion itself. If these
-    numbers differ, it is that of a completion without exactly one.
+    Returns, per batch, ``count``: the number of tokens of its completions; ``uses``: with how many other prompts a
+    completion is paired; and ``near``: how many of these pairs are in a batch with the completion itself. If ``uses``
+    or ``near`` is not 1 for some completion of the batch, it is the number of the first such completion.
     """
     words = [length for length in lengths.sum(1).tolist() for _ in range(size)]
     rows = [

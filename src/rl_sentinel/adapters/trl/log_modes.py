@@ -47,7 +47,7 @@ def mixed_with_training(
 ) -> float:
     """Count the metrics of a scheduled evaluation that depend on whether the training step before it was logged.
 
-    Both functions take a trainer at the start of an optimizer step.
+    Both functions get a copy of the trainer.
     """
     values = [_evaluated(trainer, evaluate, train, logged=logged) for logged in (True, False)]
     return float(sum(values[0].get(name) != values[1].get(name) for name in values[0].keys() | values[1].keys()))

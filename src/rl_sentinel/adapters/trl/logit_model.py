@@ -31,9 +31,10 @@ def of_shared_weights(logits: Tensor, known: Tensor) -> Tensor:
 
 
 class Head:
-    """An output layer for known logits: half of each logit is in the weight, the mean over tokens is in the bias.
+    """An output layer for known logits: the bias is their mean over tokens.
 
-    The other half is in the hidden states, so that the gradient of a logit flows through all three.
+    Half of the rest is in the weight and half in the hidden states, so that the gradient of a logit flows through all
+    three.
     """
 
     def __init__(self, logits: Tensor) -> None:
@@ -64,7 +65,7 @@ class Logits(nn.Module):
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, logits_to_keep: int = 0, **_more: object
     ) -> SimpleNamespace:
-        """The logits of the rows in ``input_ids``, at all positions or at the last ``logits_to_keep``."""
+        """The logits of the rows, at all or the last ``logits_to_keep`` positions; 0 if the attention mask is wrong."""
         rows = input_ids[:, self.prompt - 1]
         right = (attention_mask == self.attended[rows]).all(1)
         logits = torch.where(right.reshape(-1, 1, 1), self.logits[rows], 0.0)

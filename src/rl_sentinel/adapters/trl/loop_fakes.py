@@ -48,7 +48,7 @@ class Responses:
     scores: Tensor
 
     def __post_init__(self) -> None:
-        """Write the token ids; the first token encodes which response of its prompt a row is."""
+        """Write the token ids; the first token, if not EOS, encodes which response of its prompt a row is."""
         self.lengths: list[int] = self.mask.sum(1).tolist()
         self.width = self.mask.shape[1]
         labels = list(dict.fromkeys(self.prompts))

@@ -1,4 +1,4 @@
-"""TRL's policy losses: ``_compute_loss`` of GRPO and RLOO, summed over micro-batches."""
+"""TRL's policy losses: ``_compute_loss`` of GRPO and RLOO, over micro-batches."""
 
 import inspect
 import re
@@ -84,7 +84,7 @@ _SAME_MEAN = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of GRPO's loss for each loss type of the release, and RLOO's loss."""
+    """Boundaries of the losses of GRPO, of its subclasses with a clipped loss, and of RLOO."""
     path = method(target, GRPO, "_compute_loss", "compute_loss")
     try:
         function = inspect.unwrap(target.find(path))
@@ -156,7 +156,7 @@ def loss_step(path: str, columns: Mapping[str, Codec], *, tools: bool, producer:
 def grpo(target: Target, path: str, name: str, family: Family, derived: str = "") -> Boundary:
     """The boundary of GRPO's loss under a family, summed over micro-batches.
 
-    ``derived`` is the path of the subclass that defines the loss.
+    ``derived``, if not empty, is the path of the subclass that defines the loss.
     """
     settings, described = family.settings, family.described
     source = source_of(target.find(path))

@@ -54,7 +54,7 @@ def rewards_are_probabilities(inputs: Inputs) -> str:
 
 
 def judge_every_row(batch: Batch) -> Batch:
-    """Give each row a trained token, and map rewards to probabilities unless they are already between 0 and 1."""
+    """Train the rows without a trained token, and map rewards to probabilities unless all are between 0 and 1."""
     changed: dict[str, Tensor] = {}
     if not bool(batch.live.all()):
         changed["mask"] = torch.where(batch.live.unsqueeze(1), batch.mask, batch.valid)

@@ -88,7 +88,10 @@ def _packing(strategy: str) -> Boundary:
 
 
 def uses_in_packs(pack: Callable[..., Any], lengths: Tensor, strategy: str) -> list[float]:
-    """Pack sequences; return the fraction of each sequence's tokens with a correct label, or 0 if it is reordered."""
+    """Pack sequences; return how many of each sequence's tokens have a correct label, divided by its length.
+
+    The result is 0 for a sequence whose tokens are reordered.
+    """
     from datasets import Dataset  # noqa: PLC0415 - in the target's overlay
 
     counts = lengths.sum(1).tolist()

@@ -71,9 +71,9 @@ class TokenLogprobs(OneColumn):
 class PairFeatures(Codec):
     """One dict per pair with the token ids of prompt, chosen and rejected completion, as in the tokenized data set.
 
-    A completion consists of the trained tokens of a row, because preference data sets have no mask. Prompts have 1 to
-    ``prompts`` tokens. With ``whole``, prompt and completion form one sequence, with labels. With ``cut``, some
-    sequences are longer than :func:`longest`, and the trainer truncates them.
+    A completion consists of the trained tokens of a row, because preference data sets have no mask. Without ``cut``,
+    prompts have 1 to ``prompts`` tokens. With ``whole``, prompt and completion form one sequence, with labels. With
+    ``cut``, some sequences are longer than :func:`longest`, and the trainer truncates them.
     """
 
     whole: bool = False

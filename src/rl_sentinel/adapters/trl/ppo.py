@@ -86,7 +86,7 @@ def removed_function(*_arguments: object, **_more: object) -> None:
     Raises:
         RuntimeError: always.
     """
-    raise RuntimeError("the installed transformers no longer has this function")
+    raise RuntimeError(f"the installed transformers lacks {' or '.join(FORMER_NAMES)}: install a release that has it")
 
 
 def _forward(path: str, name: str, *, masked: bool) -> Boundary:
@@ -135,7 +135,7 @@ def forward_pass(  # noqa: PLR0913 - a method and a class of the target, and a s
     size: int,
     response_masks: list[Tensor] | None = None,
 ) -> dict[str, Tensor]:
-    """Run the trainer's forward pass; return log-probs, values and mask of the responses, each ``[B, T]``."""
+    """Run the trainer's forward pass; return ``[B, T]`` log-probs and values of the responses, and the mask, if any."""
     rows, width = logprobs.shape
     counts = lengths.sum(1).tolist()
     ids = token_ids(rows, width)

@@ -193,7 +193,7 @@ class Configured:
     """The settings of a configuration, which can be built for any batch size."""
 
     def __init__(self, kind: Callable[..., Any], **fields: Any) -> None:  # noqa: ANN401 - of any field
-        """Store the configuration class, and the fields that every release has."""
+        """Store the configuration class and its fields."""
         self.kind = kind
         self.__dict__ |= fields
 

@@ -124,9 +124,9 @@ def _spread(batch: Batch) -> tuple[Tensor, Tensor]:
 
 
 def whitened(batch: Batch) -> Batch:
-    """The batch with advantages of mean 0 and deviation 1 over its tokens, none of them near 0.
+    """Replace advantages near 0, then whiten: mean 0 and deviation 1 over the tokens.
 
-    The batch is returned unchanged if it already fits, or if all its advantages are equal.
+    The batch is returned unchanged if it already fits, has fewer than two tokens, or if its advantages are equal.
     """
     if int(batch.mask.sum()) < 2 or float(_spread(batch)[1]) < ALIKE or (is_white_batch(batch) and not _near_0(batch)):
         return batch
@@ -199,7 +199,7 @@ def _without_final_state(inputs: Inputs) -> Tensor:
 
 
 def with_one_return(batch: Batch) -> Batch:
-    """A batch in which all returns of a response are equal, and responses have at least two positions."""
+    """A batch with equal returns in each response, and at least two positions per response if the width allows it."""
     batch = sampled(batch)
     if bool((batch.length < min(2, batch.width)).any()):
         length = batch.length.clamp(min=min(2, batch.width))

@@ -1,4 +1,4 @@
-"""TRL's losses on preference pairs: training steps of DPO, CPO and ORPO, from the collator to logged metrics."""
+"""TRL's losses on preference pairs: training steps of DPO, CPO, ORPO and TPO, from the collator to logged metrics."""
 
 import dataclasses
 import inspect

@@ -11,7 +11,7 @@ from rl_sentinel.adapters.target import Target
 
 
 def gather(tensor: Any) -> Any:  # noqa: ANN401 - a tensor, or a container of them
-    """The tensors of all ranks, concatenated and detached; a scalar counts as one row."""
+    """The tensors of all ranks, concatenated and detached; a scalar counts as one row. One rank gets its own back."""
     tensors = gather_from_ranks(tensor)
     if len(tensors) == 1:
         return tensor

@@ -19,7 +19,7 @@ def config_fields(target: Target, kind: str) -> frozenset[str]:
 
 
 def fields_of(target: Target, trainer: str) -> dict[str, dataclasses.Field[Any]]:
-    """The fields of a trainer's configuration, by name; empty if the release has no configuration class."""
+    """The fields of a trainer's configuration, by name; empty if its class is absent or fails to import."""
     path = trainer.replace("_trainer.", "_config.").removesuffix("Trainer") + "Config"
     if not target.has(path) or target.fails(path):
         return {}

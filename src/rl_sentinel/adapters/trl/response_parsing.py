@@ -65,7 +65,8 @@ def parsed_calls(
     """Parse the replies with each template.
 
     Returns, per template and row, the tokens that reach the tool, one per call; -1 where a call does not reach the
-    tool. All calls of a row are in one reply. If a template cannot write all calls of the reply, they count as parsed.
+    tool, and for all calls if the parser returns more. All calls of a row are in one reply. If a template cannot write
+    all calls of the reply, they count as parsed.
     """
     type_, argument = KINDS[kind]
     schema = {"type": "object", "properties": {"place": {"type": type_, "description": "a place"}}}

@@ -122,12 +122,12 @@ def pairs_distinct(inputs: Inputs) -> str:
 
 
 def siblings(batch: Batch) -> Batch:
-    """Give all responses at least two tokens, and all prompts equal numbers of responses."""
+    """Give all prompts equal numbers of responses, and each response at least two tokens if the width allows it."""
     return several_tokens(sampled(equal_groups(batch)))
 
 
 def pairs(batch: Batch) -> Batch:
-    """A batch of pairs of responses with at least two tokens each."""
+    """A batch of pairs of responses, with at least two tokens each if the width allows it."""
     return several_tokens(sampled(even_rows(batch)))
 
 

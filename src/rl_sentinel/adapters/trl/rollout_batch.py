@@ -194,7 +194,7 @@ def generate(trainer: Any, names: tuple[str, ...], prompts: list[Any], *_more: o
 
 
 def unpacked_names(function: Callable[..., Any], method: str) -> tuple[str, ...]:
-    """The names to which a function assigns the items of the result of ``self.method()``."""
+    """The names to which a function assigns the items of the result of ``self.method()``; empty if it does not."""
     tree = parse_source(textwrap.dedent(source_of(function)))
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and isinstance(node.targets[0], ast.Tuple):

@@ -30,8 +30,8 @@ BY_NAME = 0
 class Rollout:
     """The known values of one rollout: completions, rewards and log-probs.
 
-    With ``by_prompt``, each prompt encodes the index of its row, so that the trainer may reorder rows. ``last_rows``
-    are the row indices of the last forward pass.
+    With ``by_prompt``, each prompt encodes the index of its row, so that the trainer may reorder rows, and
+    ``last_rows`` are the row indices of the last forward pass.
     """
 
     completions: list[list[int]] = dataclasses.field(default_factory=list)
@@ -53,7 +53,7 @@ class Rollout:
 
 
 def forward(rollout: Rollout, outputs: int, reference: Any, model: Any, *args: Any, **_more: object) -> Any:  # noqa: ANN401 - as the method
-    """A fake forward pass of policy, reference or old policy; ``outputs`` is the number of returned values."""
+    """A fake forward pass of policy, reference or old policy; ``outputs`` comes from :func:`forward_pass`."""
     entropies: Tensor | None = None
     if isinstance(model, Policy):
         logprobs: Tensor | None = model.logprobs
@@ -94,7 +94,7 @@ def ready_to_train(
 
 @remembered
 def forward_pass(trainer: type) -> tuple[str, int]:
-    """The name of the trainer's method that computes log-probs, and the number of values that it returns."""
+    """The name of the method that computes log-probs, and how many values it returns (:data:`BY_NAME`: a dict)."""
     name = "_get_per_token_logps_and_entropies"
     if not hasattr(trainer, name):
         return "_get_per_token_logps", 1

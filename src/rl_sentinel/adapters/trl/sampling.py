@@ -203,7 +203,7 @@ def sampled_rows(  # noqa: PLR0913 - the parts of a request
     ranks: int,
     split: bool,  # noqa: FBT001 - a setting
 ) -> dict[str, list[Any]]:
-    """Sample with a fake engine; return the tokens and log-probs of each row, as its rank gets them.
+    """Sample with a fake engine; return the tokens of each row, and the log-probs if its rank gets them.
 
     With ``split``, all ranks share one engine.
     """

@@ -135,7 +135,7 @@ def sample(  # noqa: PLR0913 - the parts of a request
     *,
     split: bool = False,
 ) -> tuple[list[Any], list[dict[str, Any]]]:
-    """Sample on all ranks; return the rows that each rank gets, and the options of the requests.
+    """Sample on all ranks; return the rows that each rank gets, and the options of one engine's requests.
 
     The server samples for all ranks. A colocated engine samples for one rank; with ``split``, one engine extends over
     all ranks: each rank sends the prompts of all ranks and gets all rows.

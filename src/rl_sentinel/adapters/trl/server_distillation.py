@@ -161,7 +161,7 @@ def distil(
 ) -> Tensor:
     """Compute the loss of a batch. The batch also contains the whole sequences and labels that earlier releases read.
 
-    ``count`` is the number of trained tokens of the optimizer step.
+    ``count``, if given, is the number of trained tokens of the optimizer step.
     """
     ids, mask = inputs["completion_ids"], inputs["completion_mask"]
     joined = {
@@ -223,7 +223,7 @@ def _loss(path: str, name: str) -> Boundary:
 
 
 def teacher_has_no_ties(inputs: Inputs) -> str:
-    """The reason to skip a batch where two tokens are equally likely for the teacher; empty otherwise.
+    """The reason to skip a batch where two tokens are almost equally likely for the teacher; empty otherwise.
 
     At a tie, the choice of the most likely token is arbitrary.
     """

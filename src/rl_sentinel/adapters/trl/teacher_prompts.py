@@ -1,4 +1,4 @@
-"""The prompts of SDPO's teacher in TRL: a row's question, with a successful answer of another row of its group."""
+"""The prompts of SDPO's teacher in TRL: a question, with another row's successful answer if its group has one."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -134,8 +134,8 @@ def compare_prompts(
 ) -> dict[str, list[float]]:
     """Build the teacher prompts of all ranks, and check them.
 
-    Returns, per row, ``count``: the number of words of its prompt and completion; and ``others``: 1 if these words are
-    not allowed for the row.
+    Returns, per row, ``count``: how many words :meth:`Part.build` returns for it; and ``others``: 1 if these words
+    are not allowed for the row, else 0.
     """
     size = len(inputs) // len(parts)
     texts = [one["prompt"] for one in inputs]

@@ -55,8 +55,9 @@ def _call(arguments: object) -> dict[str, Any]:
 def varied_texts(patch: Callable[..., Any], lengths: Tensor, names: list[str], message: str) -> dict[str, list[float]]:
     """Count, per row and template, the words and characters of a conversation that differ from the original template.
 
-    The conversation ends with the message. It may end with an end token that the original template writes together with
-    the next message. A message that the original template refuses counts as 0.
+    The conversation ends with the message. More text after that of the original is allowed, such as an end token that
+    the original template writes together with the next message. A message that the original template refuses counts as
+    0.
     """
     counts = [int(words) for words in lengths.sum(1).tolist()]
     found: dict[str, list[float]] = {"count": [float(words) for words in counts]}

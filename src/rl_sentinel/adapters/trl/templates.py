@@ -60,7 +60,7 @@ _SUFFIX = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of the template of prompts and completions, and the text after a tool call."""
+    """Boundaries of the template of prompts and completions, the text after a tool call, and tokenized prompts."""
     if target.has(APPLY) and not target.fails(APPLY):
         for name, sides in {"pairs": ("chosen", "rejected"), "completions": ("completion",)}.items():
             for thinks in (False, True):

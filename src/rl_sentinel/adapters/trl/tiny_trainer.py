@@ -69,7 +69,7 @@ def make_tokenizer() -> Any:  # noqa: ANN401 - a tokenizer of transformers
 
 
 def make_starting_tokenizer() -> Any:  # noqa: ANN401 - a tokenizer of transformers
-    """The same with a token that starts texts. As in Llama, the chat template has it, and so has every encoded text."""
+    """A tokenizer with a token that starts texts. As in Llama, the chat template and every encoded text have it."""
     from tokenizers import processors  # noqa: PLC0415 - in the target's overlay
 
     tokenizer = make_tokenizer()
@@ -137,7 +137,7 @@ def make_trainer(kind: str, derived: Any = None, engine: str = "", **settings: A
 
     Args:
         kind: ``"grpo"``, ``"rloo"``, or ``"distillation"``, which has a teacher and no reward.
-        derived: a subclass of that trainer, with a separate configuration class.
+        derived: a subclass of that trainer, which may have a separate configuration class.
         engine: the mode of a vLLM engine that the constructor starts; the caller replaces the function that starts it.
         settings: fields of the configuration; the configuration raises on a field that the release lacks. A reference
             policy and a vLLM engine are set after construction: the constructor would download the policy and

@@ -100,7 +100,7 @@ def called_tools(
     *,
     hidden: bool,
 ) -> dict[str, list[float]]:
-    """Count, per completion, tokens that come neither from the model nor from a tool, and wrong mask values.
+    """Count, per completion, the wrong tokens and, if all are right, the wrong mask values.
 
     With ``hidden``, each reply contains a token that its parsed message lacks.
     """

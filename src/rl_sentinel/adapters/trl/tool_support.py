@@ -60,7 +60,7 @@ _SAYS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of the check, and of exchanges (a call and its result) with accepted templates.
+    """Boundaries of the check, and of exchanges (a call and its result) with templates that drop a part.
 
     Trainers with tools run the check before training.
     """

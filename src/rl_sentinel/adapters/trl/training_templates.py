@@ -63,7 +63,10 @@ def trained_parts(patch: Callable[..., Any], lengths: Tensor, names: list[str]) 
 
 
 def _cut_off(template: str, words: int) -> float:
-    """How many characters at the end of a reply train in only one conversation. Some formats have two end tokens."""
+    """How many characters at the end of a reply train in only one conversation.
+
+    The result is 0 if neither text starts with the other: some formats have two end tokens.
+    """
     asked = {"role": "user", "content": "w1 w2"}
     talk = [asked, {"role": "assistant", "content": reply(0, words, 0, thinks=False)}]
     alone, followed = (_trained(template, conversation) for conversation in (talk, [*talk, asked]))
@@ -72,7 +75,7 @@ def _cut_off(template: str, words: int) -> float:
 
 
 def _trained(template: str, conversation: list[dict[str, str]]) -> str:
-    """The first part of a conversation that is marked as generated."""
+    """The first part of a conversation that is marked as generated; empty if no part is."""
     render = importlib.import_module("transformers.utils.chat_template_utils").render_jinja_template
     errors = importlib.import_module("jinja2").TemplateError
     try:

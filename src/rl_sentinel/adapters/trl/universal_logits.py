@@ -59,7 +59,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def without_ties(batch: Batch) -> Batch:
-    """The batch with whole completions trained and no equally likely tokens, because the order of ties is arbitrary."""
+    """The batch with whole completions trained; if tokens are equally likely, unequal numbers are added to logits."""
     whole = every_completion_trains(batch)
     if not ties(Inputs(whole)):
         return whole

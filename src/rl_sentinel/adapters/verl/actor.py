@@ -43,7 +43,7 @@ def required(target: Target, section: str) -> dict[str, Codec]:
 
 
 def optimizer(target: Target) -> dict[str, Codec]:
-    """The optimizer section of a role, in releases where this section has no default."""
+    """The optimizer section of a role; empty in releases that lack it or have a default for it."""
     if not target.has(_OPTIMIZER):
         return {}
     defaults = {field.name: field.default for field in fields(target.find(_OPTIMIZER))}

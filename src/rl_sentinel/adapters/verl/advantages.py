@@ -166,7 +166,7 @@ def estimators(target: Target) -> dict[str, Callable[..., Any]]:
 
 
 def estimator_names(target: Target) -> tuple[str, ...]:
-    """Names of the estimator functions in the source, for releases whose module cannot be imported."""
+    """Names of the estimators in the source, for releases whose module cannot be imported; else :data:`EVERYWHERE`."""
     old = tuple(name for name in defined_functions(target) if name.startswith("compute_") and name.endswith(ENDINGS))
     return decorated_functions(target, ESTIMATORS) or old or EVERYWHERE
 

@@ -71,7 +71,7 @@ HALVED = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of the value loss, the entropy loss, and one boundary per aggregation mode."""
+    """Boundaries of the value loss, the masked mean, the entropy loss, and the aggregation in each mode."""
     yield from try_bind(target, VALUE, "value-loss", lambda: _value(target), required=True)
     if target.has(MEAN):
         yield from try_bind(target, MEAN, "aggregate", partial(_mean, target))

@@ -98,7 +98,10 @@ def limits_at_data_sets(
     create: Callable[..., Any],
     config: Any,  # noqa: ANN401 - an OmegaConf configuration
 ) -> dict[str, float]:
-    """Create the data sets of a trainer; return the limit passed to each data set, or -1 if no limit is passed."""
+    """Create the data sets of a trainer; return the limit passed to each data set.
+
+    It is -1 if no limit is passed, and infinity if it is not a number.
+    """
     arrived = dict.fromkeys(LIMITS, -1.0)
     names = iter(LIMITS)
 

@@ -90,7 +90,8 @@ def _updates(target: Target) -> Iterator[Boundary]:
 def update_of(target: Target, mode: str, source: str, *, masked: bool) -> Boundary:
     """The boundary of an actor's update with policy loss, entropy and KL loss.
 
-    ``source`` is the source of the actor's class. ``masked`` says whether the trainer passes a mask of trained tokens.
+    ``source`` is that of the update, or of the actor's class. ``masked`` says whether the trainer passes a mask of
+    trained tokens.
     """
     by_tokens = mode == "token-mean"
     term = {TERM: Output("", "", "loss.policy", over="live" if by_tokens else "rows")}

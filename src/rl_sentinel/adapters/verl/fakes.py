@@ -57,7 +57,7 @@ class EngineFake:
     def forward_step(self, micro_batch: Any, loss_function: Any, **_about: object) -> tuple[Tensor, dict[str, Any]]:  # noqa: ANN401
         """Compute the loss of a micro-batch from the model outputs at its rows.
 
-        A row is a one-token prompt and a response, without padding. Position t predicts token t + 1.
+        Unless ``padded``, a row is a one-token prompt and a response, and position t predicts token t + 1.
         """
         zero, rows = torch.zeros(1), micro_batch["row"].tolist()
         outputs = {

@@ -41,7 +41,7 @@ def first_batch(
     options: Settings,
     places: Mapping[str, str],
 ) -> dict[str, float]:
-    """The number of prompts in the first batch of a trainer's loader."""
+    """The number of prompts in the first batch of a trainer's loader, for each of ``places``."""
     config.data.train_files = config.data.val_files = PROMPTS
     trainer = SimpleNamespace(config=config, tokenizer=None, processor=None)
     create(trainer, *([None] * (len(inspect.signature(create).parameters) - 1)))

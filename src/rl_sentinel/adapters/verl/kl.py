@@ -67,7 +67,7 @@ STRAIGHT = {"k3+": "k3"}
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """One boundary per KL estimator, then the trainer's step."""
+    """One boundary per KL estimator, then boundaries of the trainer's step."""
     yield from try_bind(target, PENALTY, "kl", lambda: _penalties(target), required=True)
     yield from try_bind(target, STEP, "kl", lambda: _steps(target), required=True)
 

@@ -115,7 +115,7 @@ def launched(owner: type, config: Any, rank: int) -> dict[str, Any]:  # noqa: AN
 
 
 def engine_options(owner: type, config: Any, options: Settings) -> dict[str, float]:  # noqa: ANN401 - verl's class
-    """The value of each option that arrives at the engine."""
+    """The value of each option that arrives at the engine; for a text, 1 if it arrives, else 0."""
     arguments = launched(owner, config, rank=0)
     arguments |= json.loads(arguments.get("override_generation_config", "{}"))
     return {name: arrives(value, _number(arguments.get(name), value)) for name, value in options.items()}

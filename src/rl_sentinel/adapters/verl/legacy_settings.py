@@ -66,7 +66,7 @@ def migrated(
     options: Settings,
     places: Mapping[str, str],
 ) -> dict[str, float]:
-    """The value at the new place of each setting, after the migration of a configuration."""
+    """The number that each setting has at its new place after the migration; for a text, 1 if it arrives, else 0."""
     moved = migrate(_with_options(config, options))
     return {place: arrives(options[name], _read(moved, place)) for place, name in places.items()}
 

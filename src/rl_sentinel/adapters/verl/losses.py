@@ -63,7 +63,7 @@ _COUNTED: Settings = {"tokens": 24, "rows": 6, "ranks": 2}
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """One boundary per registered loss and setting family, or the single loss of releases without a registry.
 
-    In the second family the loss uses the importance weights of the rollout correction.
+    In the second family, a loss that takes importance weights gets those of the rollout correction.
     """
     try:
         registry = registered(target, LOSSES) or {}
@@ -154,7 +154,7 @@ def _step(path: str, function: Callable[..., Any], roles: Mapping[str, Codec]) -
 
 
 def _default(target: Target, name: str, function: Callable[..., Any], path: str) -> Boundary:
-    """The boundary of the loss with its default configuration, without metrics; only documented knobs are set."""
+    """The boundary of the loss with its default configuration, without metrics; documented knobs are set."""
     claimed = CLAIMS.get(name, Claims()) | KNOBS.get(name, Claims())
     policy = {word: Constant(NUMBERS[name][n]) for n, word in _POLICY.get(name, {}).items() if name == "dro"}
     tuned = {knob.name.removeprefix("actor."): IfSet(knob.name) for knob in claimed.knobs}

@@ -22,7 +22,7 @@ _IN_ORDER = re.compile(r"return pg_loss, (pg_clipfrac, ppo_kl(?:, pg_clipfrac_lo
 
 @remembered
 def metrics_of(function: Callable[..., Any]) -> tuple[str, ...]:
-    """Names of the metrics that a loss returns, found in its source."""
+    """Names of the metrics of :data:`LOGGED` that a loss returns, found in its source."""
     source = _source(function)
     in_order = _IN_ORDER.search(source)
     if in_order:

@@ -164,7 +164,7 @@ def validate(
     groups: list[str],
     outputs: int,
 ) -> dict[str, Any]:
-    """Validate prompts of two sources in two batches; return the trainer's logs."""
+    """Validate prompts of at most two sources in at most two batches; return the trainer's logs."""
     names = list(dict.fromkeys(groups))
     rewards_of = [[r for r, own in zip(rewards, groups, strict=True) if own == name] for name in names]
     Queue.fill((), {})

@@ -45,7 +45,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class RewardModel:
-    """A fake reward model: the row's reward at the last token, more elsewhere; the first token is the row index."""
+    """A fake reward model: a row's reward at the last token, else another number; the first token is the row index."""
 
     _handle = SimpleNamespace(reshard=lambda *_about: None)  # of FSDP
 

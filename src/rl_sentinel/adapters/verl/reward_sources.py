@@ -44,7 +44,7 @@ def source_at_scorer(
     options: Settings,
     places: Mapping[str, str],
 ) -> dict[str, float]:
-    """Score one response; return whether the scorer gets the data source from the configured column."""
+    """Score one response; return 1 if the scorer gets the data source from the configured column, else 0."""
     labels = {"data_source": _column("another"), str(options[SETTING]): _column(SOURCE), "extra_info": _column({})}
     labels["reward_model"] = _column({"ground_truth": "1"})
     token = torch.ones(1, 1, dtype=torch.int64)

@@ -84,7 +84,7 @@ _PAYS = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """One boundary per reward manager; DAPO's manager also has the overlong penalty."""
+    """One boundary per reward manager; DAPO's manager is bound only with the overlong penalty."""
     for managers in (MANAGERS, LOOP, EARLIER_LOOP):
         for name, path in managers.items():
             if managers is not MANAGERS and target.locate(path) != path:  # another manager of this name

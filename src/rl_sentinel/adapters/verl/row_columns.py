@@ -30,7 +30,10 @@ def numbered_data(target: Target, **more: Codec) -> Object:
 
 
 def columns_by_row(batch: Any, rows: int, times: int = 1) -> dict[str, Any]:  # noqa: ANN401 - a DataProto
-    """The columns of each row at its first occurrence, and its number of copies divided by the expected ``times``."""
+    """The columns of each row at its first occurrence, and its number of copies divided by the expected ``times``.
+
+    A missing row has the columns of the first place.
+    """
     order = batch.batch[ROW].tolist()
     places = [order.index(row) if row in order else 0 for row in range(rows)]
     uids = batch.non_tensor_batch["uid"].tolist()
@@ -44,7 +47,10 @@ def columns_by_row(batch: Any, rows: int, times: int = 1) -> dict[str, Any]:  # 
 
 
 def columns_in_order(batch: Any, rows: int) -> dict[str, Any]:  # noqa: ANN401 - a DataProto
-    """The columns in their current order, which must be the original one, and the number of copies of each row."""
+    """The columns in their current order, which must be the original one, and the number of copies of each row.
+
+    If the number of rows differs from ``rows``, the columns are those of :func:`columns_by_row`.
+    """
     order = batch.batch[ROW].tolist()
     columns = columns_by_row(batch, rows)
     if len(order) != rows:

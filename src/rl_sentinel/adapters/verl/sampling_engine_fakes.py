@@ -1,7 +1,7 @@
 """Fakes of the engines inside verl's workers; each engine returns known responses.
 
-Token ids are shifted so that the padding token and the end token occur in no response. As in real engines, a response
-that is shorter than the response length ends with the end token, and a longer response is truncated.
+Token ids are shifted so that the padding token and the end token occur in no response. As in real engines, only
+a response that is shorter than the response length ends with the end token.
 """
 
 import inspect
@@ -150,7 +150,7 @@ class SamplingOptions(SimpleNamespace):
 
 
 def worker_with(owner: Any, engine: str, config: Any, known: KnownResponses) -> Any:  # noqa: ANN401 - of the target
-    """A worker with an engine that samples known responses; for vLLM, call it inside :func:`engine_fakes`."""
+    """A worker with an engine that samples known responses; for vLLM and SGLang, call it inside their fakes."""
     if engine == "hf":
         return owner(HuggingFace(known), config)
     one_process_group()

@@ -111,7 +111,8 @@ def _routed(answer: Any, prompt: list[int]) -> list[int]:  # noqa: ANN401 - a re
 def _server_of(script: ScriptedResponse, output: Callable[..., Any], room: int, full: Callable[..., Any]) -> Any:  # noqa: ANN401 - a fake
     """A server that samples a known response; without a limit in the request, the maximum length applies.
 
-    With ``full``, replies have experts ``[S, 1, 1]`` of all tokens. The expert number is the server's weight version.
+    In releases with routed experts, replies have experts ``[S, 1, 1]`` of all tokens; their number is the weight
+    version.
     """
 
     async def generate(prompt_ids: list[int], sampling_params: dict[str, Any], **_about: object) -> Any:  # noqa: ANN401

@@ -122,7 +122,7 @@ class Batch:
 
 
 def queued_batch(*, validate: bool) -> Any:  # noqa: ANN401 - a TensorDict
-    """The same batch, as the worker of the transfer queue reads it."""
+    """A batch of one prompt, in the form that the worker of the transfer queue reads."""
     from tensordict import NonTensorStack, TensorDict  # noqa: PLC0415 - installed only with the target
 
     rows = {name: NonTensorStack(value) for name, value in (("uid", "prompt"), ("index", 0))}

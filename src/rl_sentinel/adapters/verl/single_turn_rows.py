@@ -11,7 +11,7 @@ from rl_sentinel.adapters.kit.chat_template import ChatTokenizer
 
 
 class TensorTokenizer(ChatTokenizer):
-    """A fake tokenizer that returns the tokens of one row and their mask as tensors."""
+    """A fake tokenizer that also returns the mask of the tokens and, on request, tensors of one row."""
 
     def __call__(self, text: str, **options: object) -> Any:  # noqa: ANN401 - lists or tensors
         """The tokens of a text and their mask."""

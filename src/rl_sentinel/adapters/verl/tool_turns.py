@@ -60,7 +60,7 @@ _PRODUCED = (
 class Script:
     """A fake server, tool parser and tool in one object, for a conversation with known replies and tool results.
 
-    ``turns`` are replies with the results of the tools that they call; ``output`` and ``call`` build what the server
+    ``turns`` are replies with the results of the tools that they call; ``response`` and ``call`` build what the tool
     and the parser return.
     """
 
@@ -164,7 +164,7 @@ def played_differences(  # noqa: PLR0913 - classes of the target, and a setting
     limit: int,
     single: bool,  # noqa: FBT001 - a property of the loop
 ) -> dict[str, list[float]]:
-    """Count, per conversation, tokens that differ from the template, wrong mask values and wrong log-probs."""
+    """Count, per conversation, the tokens that differ from the template, and wrong masks, log-probs and experts."""
     config.actor_rollout_ref.rollout.response_length = limit
     counts = []
     for mask in masks:
@@ -196,7 +196,8 @@ def count_wrong(
 ) -> tuple[float, float, float]:
     """The number of tokens, mask values and log-probs of an output that differ from the conversation.
 
-    The response may end at the limit, or at the end of a reply if the conversation is longer than the limit.
+    Masks and log-probs are compared only if no token differs. The response may end at the limit, or at the end of a
+    reply if the conversation is longer than the limit.
     """
     parts = [(tokenizer(text)["input_ids"], trains) for text, trains in tokenizer.parts(messages)][:-1]
     tokens = [token for part, _ in parts for token in part]

@@ -193,7 +193,7 @@ def _drawn(trainer: Any, behind: list[float]) -> list[list[int]]:  # noqa: ANN40
 
 
 def _counters() -> list[dict[str, Any]]:
-    """The counters among the metrics of each step."""
+    """The metrics of the steps that log a counter."""
     return [one for one in Logger.logged if any(name in one for name in COUNTERS)]
 
 

@@ -60,7 +60,7 @@ _VOTED: Mapping[str, Output] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of the metrics from rewards, with answers for majority voting, and of the bootstrap."""
+    """Boundaries of the metrics from rewards, without and with answers for majority voting, and of the bootstrap."""
     for path in (PROCESS, *UPDATES):
         if target.has(path):
             yield from try_bind(target, path, "metric", partial(_validated, target, path))
@@ -110,7 +110,7 @@ def bootstrap_extremes(estimate: Callable[..., Any], data: list[float], size: in
 
 
 def statistics_by_name(metrics: Any, samples: int) -> dict[str, float]:  # noqa: ANN401 - metrics by source and variable, or by full name
-    """The statistics of the rewards by name; there is one data source."""
+    """The statistics of the rewards of one data source, by name; NaN if a statistic is not logged."""
     flat = (
         metrics["task"]["reward"] if "task" in metrics else {k.rpartition("/reward/")[2]: v for k, v in metrics.items()}
     )

@@ -65,7 +65,7 @@ def validate(  # noqa: PLR0913 - a run has several parts
     size: int,
     reward_model: bool,  # noqa: FBT001 - a setting
 ) -> dict[str, Any]:
-    """Validate prompts of two sources in two batches; return the trainer's logs.
+    """Validate prompts of at most two sources in at most two batches; return the trainer's logs.
 
     ``rewards`` has the reward and ``groups`` the prompt of each sample; ``size`` is the number of samples of a prompt.
     ``reward_model`` says whether a reward model gives the rewards.
@@ -90,7 +90,10 @@ def validate(  # noqa: PLR0913 - a run has several parts
 
 
 def whole_prompts(batch: Batch) -> Batch:
-    """Make each pair of rows a prompt, unless all prompts have the same small number of samples."""
+    """Make each pair of rows a prompt, and drop an odd last row.
+
+    A batch with one row is unchanged, and one whose prompts are contiguous with the same small number of samples.
+    """
     sizes = torch.unique_consecutive(batch.group, return_counts=True)[1].tolist()
     contiguous = len(sizes) == len(set(batch.group.tolist()))
     if batch.rows == 1 or (contiguous and len(set(sizes)) == 1 and MOST >= sizes[0] > 1):
