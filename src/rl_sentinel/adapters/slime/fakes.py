@@ -13,7 +13,6 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG
 from rl_sentinel.adapters.slime.arguments import one_rank
-from rl_sentinel.core.type_parameters import parse_source
 
 
 def train_step(
@@ -101,7 +100,7 @@ def fixed_output(output: Mapping[str, list[Tensor]], *, pair: bool) -> Callable[
 
 def returns_pair(function: Callable[..., Any]) -> bool:
     """Whether the function returns two values. Newer releases return an empty tensor before the dict."""
-    tree = parse_source(textwrap.dedent(inspect.getsource(function)))
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     returned = [node.value for node in ast.walk(tree) if isinstance(node, ast.Return)]
     return any(isinstance(value, ast.Tuple) for value in returned)
 

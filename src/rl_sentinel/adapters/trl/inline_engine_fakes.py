@@ -16,7 +16,6 @@ from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
 from rl_sentinel.adapters.kit.scripted_sampling import vllm_completion
 from rl_sentinel.adapters.trl.rollout_fakes import Rollout, ready_to_train
 from rl_sentinel.adapters.trl.tiny_trainer import make_trainer
-from rl_sentinel.core.type_parameters import parse_source
 
 #: Where releases have the client of a vLLM server.
 CLIENTS = ("trl.extras", "trl.generation")
@@ -92,7 +91,7 @@ def client_names() -> frozenset[str]:
     if not place:
         return frozenset()
     source = inspect.getsource(importlib.import_module(place).VLLMClient.generate)
-    returned = [n.value for n in ast.walk(parse_source(textwrap.dedent(source))) if isinstance(n, ast.Return)]
+    returned = [n.value for n in ast.walk(ast.parse(textwrap.dedent(source))) if isinstance(n, ast.Return)]
     keys = [k.value for d in returned if isinstance(d, ast.Dict) for k in d.keys if isinstance(k, ast.Constant)]
     return frozenset(str(key) for key in keys)
 

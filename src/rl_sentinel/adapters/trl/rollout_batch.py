@@ -33,7 +33,6 @@ from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec, Inputs
-from rl_sentinel.core.type_parameters import parse_source
 
 _ROWS = (
     "grpo_trainer.py, _generate_and_score_completions: a dict of tensors with one row for each completion, which "
@@ -195,7 +194,7 @@ def generate(trainer: Any, names: tuple[str, ...], prompts: list[Any], *_more: o
 
 def unpacked_names(function: Callable[..., Any], method: str) -> tuple[str, ...]:
     """The names to which a function assigns the items of the result of ``self.method()``; empty if it does not."""
-    tree = parse_source(textwrap.dedent(source_of(function)))
+    tree = ast.parse(textwrap.dedent(source_of(function)))
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and isinstance(node.targets[0], ast.Tuple):
             call = node.value.func

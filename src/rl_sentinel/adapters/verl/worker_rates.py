@@ -18,7 +18,6 @@ from rl_sentinel.adapters.verl.arguments import constants, try_bind
 from rl_sentinel.core.boundary import Boundary, Step, Unbound
 from rl_sentinel.core.call import Function
 from rl_sentinel.core.claims import claims
-from rl_sentinel.core.type_parameters import parse_source
 
 MODULE = "verl.workers.fsdp_workers"
 
@@ -88,7 +87,7 @@ def _last_part(method: Callable[..., Any]) -> Callable[..., Any]:
     """The end of the method, from the statement that builds the optimizer; earlier variables are keyword arguments."""
     method = inspect.unwrap(method)
     lines, first = inspect.getsourcelines(method)
-    tree = parse_source(textwrap.dedent("".join(lines)))
+    tree = ast.parse(textwrap.dedent("".join(lines)))
     (function,) = (node for node in tree.body if isinstance(node, ast.FunctionDef))
     start = next(n for n, one in enumerate(function.body) if any(f"{w}(" in ast.unparse(one) for w in _OPTIMIZERS))
     names = ("self", "config", "optim_config", "role", "actor_module_fsdp", "actor_model_config", "critic_module")
