@@ -21,6 +21,7 @@ from rl_sentinel.adapters.areal import (
     losses,
     micro_batches,
     openai_client,
+    overflowing_steps,
     preferences,
     rank_updates,
     remote_rollouts,
@@ -102,6 +103,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         stats_log,
         checkpoints,
         learning_rates,
+        overflowing_steps,
     ):
         yield from module.boundaries(target)
 

@@ -43,6 +43,7 @@ from rl_sentinel.adapters.skyrl import (
     model_forward,
     optimizer_rates,
     optimizers,
+    overflowing_steps,
     overlong_penalty,
     overrides,
     packed_supervised,
@@ -136,6 +137,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         learning_rates,
         optimizer_rates,
         optimizers,
+        overflowing_steps,
     )
     for module in modules:
         yield from module.boundaries(target)
