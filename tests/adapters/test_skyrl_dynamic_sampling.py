@@ -6,7 +6,7 @@ import pytest
 
 from adapters.checks import answering, judged_at
 from adapters.kit.round_trip import check_round_trips
-from rl_sentinel.adapters.skyrl import FRAMEWORK, dynamic_sampling
+from rl_sentinel.adapters.skyrl import FRAMEWORK, cut_trajectories, dynamic_sampling
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
@@ -70,11 +70,14 @@ TRAINER = """
                 before, uids_before = self.dynamic_sampling_state
                 output, kept = joined(before, output), [*uids_before, *kept]
             self.dynamic_sampling_state = output, kept
-            missing = len(set(kept)) < self.cfg.trainer.train_batch_size
-            return (generator_output, uids, True) if missing else (output, kept, False)
+            size = self.cfg.trainer.train_batch_size
+            if len(set(kept)) < size:
+                return generator_output, uids, True
+            rows = [row for row in range(len(kept)) if WITHIN]
+            return taken(output, rows), [kept[row] for row in rows], False
 """
 
-SOUND = {" LEFT": "", " OR_ANY": "", " KEPT": ""}
+SOUND = {" LEFT": "", " OR_ANY": "", " KEPT": "", " WITHIN": " kept[row] in list(dict.fromkeys(kept))[:size]"}
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
@@ -124,3 +127,21 @@ def test_broken(loads: Loads, law: Law, setting: str, broken: dict[str, str]) ->
     """A column that stays where it was, and steps that are compared as outcomes."""
     target, found = _bound(loads, **broken)
     assert judged_at(law, found[setting], setting, target).found is not None
+
+
+@pytest.mark.parametrize(
+    ("within", "broken"),
+    [
+        ("kept[row] in list(dict.fromkeys(kept))[:size]", False),
+        ("row < size * self.cfg.generator.n_samples_per_prompt", True),
+    ],
+)
+def test_batch_that_is_cut_between_prompts(loads: Loads, within: str, *, broken: bool) -> None:
+    """A batch of whole prompts, and one of as many rows as it would have with one step per trajectory."""
+    target, _ = _bound(loads, WITHIN=f" {within}")
+    (boundary,) = (one for one in cut_trajectories.boundaries(target) if isinstance(one, Boundary))
+    (setting,) = boundary.settings
+    assert answering({(setting, setting): boundary}, target) == []
+    judgement = judged_at(DAT001, boundary, setting, target)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is broken

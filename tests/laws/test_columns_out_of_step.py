@@ -47,3 +47,14 @@ def test_not_applicable() -> None:
     judgement = judged(LAW, specimen(_together, reads="reward", stage="batch", outputs={"others": Output("B")}))
     assert judgement.tried == 0
     assert judgement.reason == "the boundary does not report which sample each column of a row belongs to"
+
+
+def test_a_row_that_lacks_a_part_and_trains_is_reported() -> None:
+    """The last log-prob of each response is missing; one specimen masks these rows, the other trains them."""
+    outputs = {"short": Output("B", "count", "incomplete")}
+    read = partial(specimen, reads="mask", stage="batch", outputs=outputs)
+    assert judged(LAW, read(lambda batch: (batch.mask & False).any(1).float())).found is None
+    found = judged(LAW, read(lambda batch: batch.mask.any(1).float())).found
+    assert found is not None
+    wanted = "short is 1 at row 0, expected 0: a row that lacks a part must be refused, or must not train"
+    assert found.expectation.sentence() == wanted

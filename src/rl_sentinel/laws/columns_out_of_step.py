@@ -2,11 +2,13 @@
 
 What it says:
     In a batch that is assembled for training, all columns of a row belong to one sample: its tokens, log-probs, weights
-    and masks, however rows were filtered, shuffled or cut before.
+    and masks, however rows were filtered, shuffled or cut before. A sample that lacks a part, such as the log-prob of a
+    token or a step of its trajectory, is refused or does not train.
 
 Why it matters:
     A filter that keeps some rows, or a shuffle, has to be applied to every column. If one column is forgotten, each
-    token has the log-prob of another response: ratios are noise, and the loss still falls.
+    token has the log-prob of another response: ratios are noise, and the loss still falls. Padding fills the place of a
+    log-prob that is missing, so that a token trains as if its probability were 1, or has the log-prob of its neighbor.
 
 A boundary that breaks it:
     >>> tokens, logprobs, kept = ["a", "b", "c"], [-0.1, -0.2, -0.3], [2, 0]
@@ -19,14 +21,14 @@ How to fix it:
     that differ.
 
 Where it does not apply:
-    Boundaries that do not report how many columns of a row belong to another sample (an output of the
-    quantity ``columns_of_others``).
+    Boundaries that report neither how many columns of a row belong to another sample (an output of the quantity
+    ``columns_of_others``) nor whether a sample trains that lacks a part (``incomplete``).
 
 Seen in:
     See the audit's reports.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 
@@ -36,12 +38,18 @@ from rl_sentinel.core.expectations import Equal, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
 
-#: The quantity: number of columns of a row that belong to another sample.
-QUANTITY = "columns_of_others"
+#: Quantity -> the reason why it must be 0: the number of columns of a row that belong to another sample, and the
+#: number of parts that a row lacks although it trains.
+QUANTITIES: Mapping[str, str] = {
+    "columns_of_others": "all columns of a row must belong to one sample",
+    "incomplete": "a row that lacks a part must be refused, or must not train",
+}
 
 
-def _counts(boundary: Boundary) -> list[str]:
-    return [name for name, output in boundary.outputs.items() if output.quantity == QUANTITY and output.axes == "B"]
+def _counts(boundary: Boundary) -> dict[str, str]:
+    """Output -> the reason why it must be 0."""
+    counted = {name: output for name, output in boundary.outputs.items() if output.axes == "B"}
+    return {name: QUANTITIES[o.quantity] for name, o in counted.items() if o.quantity in QUANTITIES}
 
 
 def _applies(boundary: Boundary) -> str:
@@ -50,8 +58,7 @@ def _applies(boundary: Boundary) -> str:
 
 def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     seen = ask(case).values
-    for name in _counts(ask.boundary):
-        reason = "all columns of a row must belong to one sample"
+    for name, reason in _counts(ask.boundary).items():
         yield Equal(name, torch.zeros_like(seen[name]), seen[name], None, tolerance=0.0, reason=reason)
 
 

@@ -14,12 +14,14 @@ from rl_sentinel.adapters.areal import (
     early_advantages,
     experts,
     forward,
+    incomplete_replies,
     learning_rates,
     lora,
     lora_requests,
     losses,
     micro_batches,
     openai_client,
+    overflowing_steps,
     preferences,
     rank_updates,
     remote_rollouts,
@@ -81,6 +83,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         rollout_pauses,
         dataloader,
         workflows,
+        incomplete_replies,
         conversations,
         sessions,
         openai_client,
@@ -100,6 +103,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         stats_log,
         checkpoints,
         learning_rates,
+        overflowing_steps,
     ):
         yield from module.boundaries(target)
 

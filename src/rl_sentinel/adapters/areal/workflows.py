@@ -38,7 +38,7 @@ WORKFLOWS: Mapping[str, Mapping[str, Settings]] = {
 }
 
 #: Token ids: end of sequence, padding, the message after a wrong answer, and the first of the other tokens.
-_EOS, _PAD, _WRONG, _FIRST = 1, 2, (3, 4), 10
+_EOS, _PAD, _WRONG, FIRST = 1, 2, (3, 4), 10
 
 _DOCS = (
     "workflow/rlvr.py and multi_turn.py, arun_episode: prompt and feedback have loss mask 0, sampled tokens 1 with the "
@@ -74,14 +74,8 @@ def run_episodes(  # noqa: PLR0913 - classes of the target, and their arguments
     A token is -1 where it or a token beside it is wrong. An untrained token keeps the log-prob and the version of the
     batch.
     """
-    quiet = SimpleNamespace(get=lambda *_a: SimpleNamespace(scalar=lambda **_k: None))
-    fakes = {
-        "AsyncRewardWrapper": call_at_once,
-        "apply_chat_template": lambda tokenizer, *a, **k: tokenizer.apply_chat_template(*a, **k),
-        "stats_tracker": quiet,
-    }
     columns: dict[str, list[Any]] = {"tokens": [], "masks": [], "logprobs": [], "versions": [], "rewards": []}
-    with replaced_globals(vars(inspect.getmodule(make)), **fakes):
+    with replaced_globals(vars(inspect.getmodule(make)), **workflow_fakes()):
         for row in rows:
             episode = Episode(response, row, _turns_of(row, end), turn_discount)
             options = {"max_turns": len(episode.turns), "turn_discount": turn_discount, "enable_thinking": False}
@@ -92,11 +86,20 @@ def run_episodes(  # noqa: PLR0913 - classes of the target, and their arguments
                 tokenizer=Tokenizer(),
                 **{name: value for name, value in options.items() if name in known},
             )
-            prompt = [_FIRST + token for token in row["prompt"]]
+            prompt = [FIRST + token for token in row["prompt"]]
             data = asyncio.run(workflow.arun_episode(episode, {"messages": prompt, "answer": "kept"}))
             for name, value in _read(row, episode.turns, {k: v[0].tolist() for k, v in data.items()}).items():
                 columns[name].append(value)
     return columns
+
+
+def workflow_fakes() -> dict[str, Any]:
+    """Fakes of the globals that a workflow reads: the reward wrapper, the chat template and the metrics."""
+    return {
+        "AsyncRewardWrapper": call_at_once,
+        "apply_chat_template": lambda tokenizer, *a, **k: tokenizer.apply_chat_template(*a, **k),
+        "stats_tracker": SimpleNamespace(get=lambda *_a: SimpleNamespace(scalar=lambda **_k: None)),
+    }
 
 
 def call_at_once(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -179,7 +182,7 @@ def _turns_of(row: dict[str, Any], end: str) -> list[Turn]:
     for trained, run in groupby(range(len(row["mask"])), row["mask"].__getitem__):
         places = list(run)
         if trained:
-            turns.append(Turn([(_FIRST + row["tokens"][place], place) for place in places], []))
+            turns.append(Turn([(FIRST + row["tokens"][place], place) for place in places], []))
             continue
         before = turns[-1]
         if end == "eos":
@@ -201,7 +204,7 @@ def _read(row: dict[str, Any], turns: list[Turn], data: dict[str, Any]) -> dict[
     whole = prompt + len(steps)
     names = ("input_ids", "loss_mask", "logprobs", "versions", "attention_mask")
     fits = all(len(data[name]) == whole for name in names) and all(data["attention_mask"])
-    fits = fits and data["input_ids"][:prompt] == [_FIRST + token for token in row["prompt"]]
+    fits = fits and data["input_ids"][:prompt] == [FIRST + token for token in row["prompt"]]
     same, trained = [fits] * size, [fits] * size
     logprobs, versions = list(row["logprobs"]), list(row["versions"])
     for at, (token, place, is_sampled) in enumerate(steps, prompt) if fits else ():
@@ -239,7 +242,8 @@ def _as_sampled(domain: Callable[[Batch], Batch]) -> Callable[[Inputs], str]:
     return check
 
 
-def _has_prompt(inputs: Inputs) -> str:
+def has_prompt(inputs: Inputs) -> str:
+    """The reason to skip a batch in which a row has no prompt; else empty."""
     return "an episode has no prompt" if bool((inputs.batch.prompt_length < 1).any()) else ""
 
 
@@ -277,5 +281,5 @@ def _episodes(path: str, settings: Mapping[str, Settings]) -> Boundary:
         domain=domain,
         claims=claims(_DOCS, conserves=True),
         reach="every run with this workflow",
-        requires=(no_empty_response, _has_prompt, _as_sampled(domain)),
+        requires=(no_empty_response, has_prompt, _as_sampled(domain)),
     )

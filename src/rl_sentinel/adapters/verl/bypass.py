@@ -1,11 +1,13 @@
 """Boundaries of verl's bypass-mode loss, which computes weights and rejections itself from the sampler's log-probs."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object
+from rl_sentinel.adapters.kit.result_forms import Detached
 from rl_sentinel.adapters.kit.roles import by_role
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
@@ -13,9 +15,12 @@ from rl_sentinel.adapters.verl.actor import actor, section_names
 from rl_sentinel.adapters.verl.advantages import path_of
 from rl_sentinel.adapters.verl.aggregation import aggregation
 from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, ROLES, constants
-from rl_sentinel.adapters.verl.loss_claims import RATIO
+from rl_sentinel.adapters.verl.correction import MODULE
+from rl_sentinel.adapters.verl.loss_claims import LOGGED, RATIO
+from rl_sentinel.adapters.verl.mismatch import GAPS, PAIRS
 from rl_sentinel.adapters.verl.policy_loss import RANGE, loss_outputs
-from rl_sentinel.core.boundary import Boundary, Step
+from rl_sentinel.core.boundary import Boundary, Output, Step
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
 
@@ -48,6 +53,13 @@ _BYPASS_CLAIMS: Mapping[str, Claims] = {
     ),
 }
 
+_PREFIX, _KL = "rollout_corr/", "actor/ppo_kl"
+
+_LOGGED = (
+    "compute_policy_loss_bypass_mode, docstring and comments: the metrics compare the current policy with the rollout "
+    "policy, whose log-probs are old_log_prob"
+)
+
 
 def has_correction_section(target: Target) -> bool:
     """Whether the policy-loss section has the field ``rollout_correction``, which bypass mode reads."""
@@ -67,6 +79,7 @@ def bypass_boundary(target: Target, function: Callable[..., Any], family: str) -
     # In bypass mode old_log_prob is the sampler's: rollout_corr_helper.py, apply_bypass_mode.
     sampler = Column("rollout_logprob")
     roles = {**ROLES, "old_logprob": sampler, "aggregation": Constant("seq-mean-token-mean"), "config": config}
+    logged = {} if "rejection" in family else _logged(target)
     return Boundary(
         path=path,
         stage="policy-loss",
@@ -81,8 +94,29 @@ def bypass_boundary(target: Target, function: Callable[..., Any], family: str) -
                 },
             ),
         ),
-        outputs=loss_outputs(function, {}),
+        outputs=loss_outputs(function, {}) | logged,
         settings={family: numbers},
-        claims=RATIO | aggregation(target, "seq-mean-token-mean") | _BYPASS_CLAIMS.get(family, Claims()),
+        claims=RATIO
+        | aggregation(target, "seq-mean-token-mean")
+        | _BYPASS_CLAIMS.get(family, Claims())
+        | claims(_LOGGED, output_pairs={name: _pair(name) for name in logged}),
         reach="algorithm.rollout_correction.bypass_mode=True",
     )
+
+
+def _logged(target: Target) -> dict[str, Output]:
+    """The metrics that the loss returns in each setting without rejections."""
+    source = inspect.getsource(target.module(MODULE))
+    quantities = {f"{_PREFIX}{name}": what for name, what in GAPS.items() if f'metrics["{name}"]' in source}
+    quantities[_KL] = LOGGED[_KL].quantity
+    return {
+        name: Output("", "", quantity, over="live", at=Use("result")[1][name], form=Detached())
+        for name, quantity in quantities.items()
+    }
+
+
+def _pair(name: str) -> str:
+    """The two policies that a metric compares: the sampler and the current policy, which stands for the old one."""
+    if name == _KL:
+        return "rollout_logprob against logprob"
+    return PAIRS[name.removeprefix(_PREFIX)].replace("old_logprob", "logprob")

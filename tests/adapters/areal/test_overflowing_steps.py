@@ -1,0 +1,42 @@
+"""AReaL's optimizer step with a gradient that is not finite, on a specimen in words of our own."""
+
+from collections.abc import Callable
+
+import pytest
+
+from adapters.checks import answering, judged_at
+from rl_sentinel.adapters.areal import FRAMEWORK, overflowing_steps
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.laws.infinite_gradient_applied import LAW as GRD003
+
+Loads = Callable[..., Target]
+
+ENGINE = """
+    import math
+
+    def fsdp2_clip_grad_norm(parameters, max_norm, group):
+        raise RuntimeError("there are no ranks")
+
+    class FSDPEngine:
+        def optimizer_step(self):
+            group = self.world_mesh["dp"].get_group()
+            norm = fsdp2_clip_grad_norm(
+                list(self.model.parameters()), max_norm=self.optimizer_config.gradient_clipping, group=group
+            )
+            if TAKES:
+                self.optimizer.step()
+            return {"grad_norm": norm, "lr": self.lr_scheduler.get_last_lr()[0]}
+"""
+
+
+@pytest.mark.parametrize(("takes", "found"), [("math.isfinite(norm)", False), ("norm < math.inf or True", True)])
+@pytest.mark.parametrize("setting", ["NaN in the gradient", "infinite gradient"])
+def test_found_where_the_step_is_taken(loads: Loads, takes: str, setting: str, *, found: bool) -> None:
+    files = {"areal/__init__.py": "", "areal/engine/fsdp_engine.py": ENGINE.replace("TAKES", takes)}
+    target = loads(FRAMEWORK, files)
+    (boundary,) = (one for one in overflowing_steps.boundaries(target) if isinstance(one, Boundary))
+    assert answering({(setting, setting): boundary}, target) == []
+    judgement = judged_at(GRD003, boundary, setting, target)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is found
