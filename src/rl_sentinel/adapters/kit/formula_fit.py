@@ -55,7 +55,7 @@ def _far_from_reference(batch: Batch, boundary: Boundary) -> Batch:
 
 
 def unclipped_probes(boundary: Boundary) -> list[Batch]:
-    """Two batches whose ratios are near 1, within any clip range; in the second the advantages are small."""
+    """Two batches whose ratios are near 1, within any usual clip range; in the second the advantages are small."""
     batch = domain_probe(boundary)
     ratios = torch.linspace(-0.03, 0.03, batch.mask.numel()).reshape(batch.mask.shape)
     probes = [

@@ -62,7 +62,7 @@ def compute_gradient(  # noqa: PLR0913 - the model, the mini-batch, the componen
     """Put the clipped gradient of a mini-batch on the policy's weights; 0 if no row has a gradient.
 
     Raises:
-        NotFiniteError: if the loss or the gradient is not finite on any rank.
+        NotFiniteError: if the loss or the gradient is not finite on any rank, or an input of the loss is not valid.
     """
     policy.model.zero_grad()
     try:
