@@ -251,7 +251,8 @@ def _moves(ask: Asker, case: Case) -> bool:
     """Whether the first output changes when a signal column changes; True if the boundary reads no such column.
 
     Raises:
-        Refused: if no change of a column changes the output, and the target refuses a changed batch.
+        Refused: or ``NotApplicable``, if the target refuses the case, or refuses a changed batch while no accepted
+            change changes the output.
     """
     signals = [name for name in sorted(ask.boundary.reads) if COLUMNS[name]["role"] == "signal"]
     before, main = ask(case), next(iter(ask.boundary.outputs))
