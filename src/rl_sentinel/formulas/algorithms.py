@@ -239,7 +239,7 @@ def _over_batch(numbers: list[float], batch: Batch, settings: Settings) -> Rows:
 def _gdpo(batch: Batch, settings: Settings) -> Rows:
     """Standardize each reward part per group, add the parts (weights equal, or 1, 2, ...), standardize the sums.
 
-    Empty if a sum is only a rounding error: the case then does not determine the advantage.
+    Empty if the sums differ by rounding only: the case then does not determine the advantage.
     """
     readings, live = Rows(), _live(batch)
     for epsilon in _epsilons(settings):

@@ -80,8 +80,8 @@ def _clip_cov(batch: Batch, settings: Settings) -> Tensor | None:
 
     Source: Clip-Cov, arXiv 2505.22617.
 
-    None if there are more such tokens than are drawn, so that the result is random, or if a covariance is so close to a
-    bound that rounding decides.
+    None if nothing is trained, if there are more such tokens than are drawn, so that the result is random, or if a
+    covariance is so close to a bound that rounding decides.
     """
     if not bool(batch.mask.any()):
         return None

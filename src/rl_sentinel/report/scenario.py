@@ -24,7 +24,7 @@ def has_batch(evidence: Mapping[str, Any]) -> bool:
 def scenario(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Name and values of each column that matters; a changed cell is written as ``before -> after``.
 
-    Columns that the boundary does not read are left out. So are all-zero columns of rewards and values, except the
+    Most columns that the boundary does not read are left out. So are all-zero columns of rewards and values, except the
     reward. A note after the mask lists the rows that are excluded from training.
     """
     change = evidence["expectation"]["change"] or {}

@@ -154,7 +154,7 @@ def _with_gradient_of(values: Readings, gradient: str, batch: Batch) -> Readings
 
 
 def _without_unread_rewards(boundary: Boundary, batch: Batch) -> Batch:
-    """The batch with rewards of 0 if the function reads no reward, because it may return the penalty alone."""
+    """The batch with 0 in the rewards that the function does not read, because it may return the penalty alone."""
     unread = {"reward", "token_reward"} - boundary.reads
     return with_columns(batch, **{name: torch.zeros_like(getattr(batch, name)) for name in unread})
 

@@ -66,7 +66,7 @@ def of_one_policy(boundary: Boundary) -> bool:
 
 
 def modes_of(boundary: Boundary) -> tuple[str, ...]:
-    """The accepted aggregations: all aggregations if the claim leaves the choice open; empty without a claim."""
+    """The accepted aggregations: several if the claim leaves a choice; empty without a claim."""
     claimed_mode = value_of(boundary.claims.aggregation) or ""
     several = {"any": tuple(MODES), "token-sum-by-constant": BY_CONSTANT}
     return several.get(claimed_mode, (claimed_mode,) if claimed_mode in MODES else ())

@@ -163,7 +163,7 @@ def _require_weight(weight: Tensor, live: Tensor, number: Tensor) -> None:
 
 
 def _sums(kept: Tensor, number: Tensor) -> Tensor:
-    """``[B]``: the sum of group ``n`` at index ``n``, in float32 or wider; unused places are 0."""
+    """``[B]``: the sum of group ``n`` at index ``n``, added up in float32 or wider; unused places are 0."""
     wide = kept.float() if kept.dtype in (torch.float16, torch.bfloat16) else kept
     return torch.zeros_like(wide).index_add_(0, number, wide).to(kept.dtype)
 

@@ -133,7 +133,7 @@ def require_finite(name: str, values: Shaped[Tensor, "..."], *, where: Mask, why
     """Require finite values where a mask is True.
 
     Raises:
-        InputError: naming the first such place.
+        InputError: naming the first place that is not finite.
 
     Example:
         >>> import torch
@@ -180,7 +180,7 @@ def require_span(  # noqa: PLR0913 - a column, where it counts, and its possible
         why: the end of the message, which says what the numbers are.
 
     Raises:
-        InputError: naming the first such place.
+        InputError: naming the first place out of range.
 
     Example:
         >>> import torch

@@ -20,7 +20,7 @@ from rl_sentinel.signal.validation import validate, validate_record
 class Rollout:
     """Sampled responses: one row each, or one row for each step of a trajectory.
 
-    A column may be None unless a chosen function needs it.
+    A column with default None may be left out unless a chosen function needs it.
 
     Attributes:
         reward: the outcome of each row, in reward units; the outcome of a trajectory is that of its last step.
