@@ -27,8 +27,8 @@ NEAR = 1e-4
 def probes_of(boundary: Boundary) -> list[Batch]:
     """Batches that distinguish clip ranges: each log-ratio occurs with an advantage of each sign.
 
-    A single batch if the boundary does not read old log-probs and advantages. For a setting that is an offset, two of
-    the batches, and the same two with small advantages.
+    A single batch if the boundary does not read old log-probs and advantages. If the loss normalizes its advantages,
+    two of the batches, and the same two with small advantages.
     """
     batch = _far_from_reference(domain_probe(boundary), boundary)
     if not {"old_logprob", "advantage"} <= boundary.reads:

@@ -24,7 +24,7 @@ from rl_sentinel.train.update.training_batch import TrainingBatch
 
 
 class NotFiniteError(SentinelError):
-    """A loss, a gradient, or a weight after an optimizer step is not finite; the run stops."""
+    """A number of an update is not finite, or an input of the loss is not valid; the run stops."""
 
     def __init__(
         self,
