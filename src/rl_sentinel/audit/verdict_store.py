@@ -94,7 +94,7 @@ def _events(job: Request, python: str, last: AuditRecord | None) -> Generator[di
 
 
 def _can_be_stored(job: Request) -> bool:
-    """Whether all dependencies of the audit are known; for a user's function or recipe they are not."""
+    """Whether this is a whole audit whose dependencies are known; for a user's function or recipe they are not."""
     users_code = job.function or job.recipe
     return job.task == "audit" and not users_code and not job.enters and bool(job.target.get("digest"))
 
