@@ -194,7 +194,7 @@ def _over_trajectories(rollout: Rollout, by: Choices, mask: Mask, paid: Tensor) 
 
 
 def _weighs_parts(rollout: Rollout, by: Choices) -> bool:
-    """Whether the estimator takes parts of the outcome; it would ignore rewards per token."""
+    """Whether the estimator takes parts of the outcome; rewards per token are then refused, as it would ignore them."""
     if rollout.reward_parts is None or "reward_parts" not in inspect.signature(by.estimator).parameters:
         return False
     if by.kl_coefficient or rollout.token_reward is not None:

@@ -255,7 +255,7 @@ def require_order(**bounds: float) -> None:
         bounds: the lower bound, then the upper bound, by parameter name.
 
     Raises:
-        InputError: if a bound is NaN, or the lower bound is above the upper bound.
+        InputError: if a bound is NaN or not a number, or the lower bound is above the upper bound.
 
     Example:
         >>> from rl_sentinel.signal.requirements import require_order
