@@ -37,9 +37,9 @@ def explain_error(codecs: Mapping[str, Codec], error: Exception, passed: Mapping
     """The exception to report for an exception of a call.
 
     A refusal of the input keeps its type, so that laws can judge it, and so does :class:`NotApplicable`. Other
-    exceptions become :class:`CallFailed`, or
-    :class:`NotApplicable` if the function may refuse a floating-point type. The message of a :class:`CallFailed`, and
-    of a refusal of a standard type that has a message, lists the passed arguments.
+    exceptions become :class:`CallFailed`, or :class:`NotApplicable` if the function may refuse a floating-point type.
+    The message of a :class:`CallFailed`, and of a refusal of a standard type that has a message, lists the passed
+    arguments.
 
     Args:
         codecs: the codec of each parameter.

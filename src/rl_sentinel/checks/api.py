@@ -51,7 +51,7 @@ def check(  # noqa: PLR0913 - the options of a check
         stage: the quantity that it computes: ``advantage``, ``policy-loss``, ``value-loss``, ``kl``, ``aggregate``,
             ``reward``, ``normalize``, ``weight``, ``keep``, ``logprob`` or ``entropy`` (of logits).
         algorithm: the algorithm that it implements, such as ``grpo``; implies the usual claims of the algorithm.
-            If it is None or empty, no formula is compared.
+        Without it, a formula is compared only if the stage or a claim implies one.
         bind: parameter -> column (``"logprob"``), column and axes (``"advantage[B]"``), a dict of these for the keys of
             a dict or the fields of a dataclass, a number, a codec, or a function of the batch. Parameters with known
             names need no binding. ``return`` -> the position or key of the output in the result.

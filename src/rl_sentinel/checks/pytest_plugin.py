@@ -79,7 +79,7 @@ def pytest_runtest_makereport(
 
 
 def _replay(item: pytest.Item, result: Any) -> str:  # noqa: ANN401 - a CheckResult, which is imported where needed
-    """The line that says how to replay the first finding, whose evidence is stored; empty without findings."""
+    """The line that says how to replay the first finding, or why it cannot be replayed; empty without findings."""
     if not result.findings:
         return ""
     if result.no_replay:

@@ -71,7 +71,7 @@ def _tensors(readings: Rows | Tokens) -> Named:
 
 
 def _by_rows(batch: Batch, settings: Settings) -> Named:
-    """``[B]`` outcomes, standardized over rows: REINFORCE++ without a discount, which has one advantage per row."""
+    """``[B]`` outcomes, standardized over rows, as REINFORCE++ has them without a discount; empty with a discount."""
     readings = _over_batch(batch.reward.tolist(), batch, settings) if settings.get("gamma", 1) == 1 else {}
     return _tensors({name: x for name, x in readings.items() if "over rows" in name})
 

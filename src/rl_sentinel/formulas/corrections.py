@@ -147,7 +147,10 @@ def _rejected(batch: Batch, settings: Settings) -> Tensor:
 
 
 def _second_moment_kept(batch: Batch, settings: Settings) -> Tensor:
-    """``[B, T]``, 1 at tokens up to the largest absolute log-ratio for which the mean square meets the threshold."""
+    """``[B, T]``, 1 at tokens up to the largest absolute log-ratio for which the mean square meets the threshold.
+
+    All NaN if rounding decides.
+    """
     every = sorted(abs(d) for row in _ratios(batch, "old_logprob") for d in row.values())
     bound, most = -1.0, number_of(settings, "threshold")
     for x in every:

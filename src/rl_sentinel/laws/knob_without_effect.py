@@ -66,7 +66,7 @@ def _has_signal(boundary: Boundary) -> bool:
 
 
 def _numbers(boundary: Boundary, setting: str) -> dict[str, float]:
-    """The floats of a setting that must have an effect: not 0, a guard of a division, or a very high limit."""
+    """The floats of a setting that must have an effect: neither 0, nor a guard of a division, nor a very high limit."""
     settings = boundary.settings[setting] if _has_signal(boundary) else {}
     return {name: x for name, x in settings.items() if isinstance(x, float) and SMALL <= abs(x) <= LARGE}
 
