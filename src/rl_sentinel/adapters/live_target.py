@@ -41,7 +41,7 @@ class LiveTarget(Target):
         return self.function
 
     def source(self, function: Callable[..., Any]) -> tuple[str, int]:
-        """File and line of the function; outside of the root or in a notebook, only the name of the file or cell.
+        """File (relative to the root) and line of the function; outside of the root, only the name of the file or cell.
 
         Raises:
             Unbindable: if the function is not written in Python.
@@ -112,7 +112,7 @@ def live_target(function: Callable[..., Any]) -> LiveTarget:
 
 
 def _folder_above_package(file: Path, module: str) -> Path:
-    """The folder from which ``module`` is imported; the folder of the file if the file has another name."""
+    """The folder from which ``module`` is imported; the folder of the file if its folders have other names."""
     folder = file.parent
     for package in reversed(module.split(".")[:-1]):
         if folder.name != package:
@@ -156,7 +156,7 @@ def _synchronous(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def path_of(function: Callable[..., Any]) -> str:
-    """The name of a function in reports: ``module.name``."""
+    """The name of a function in reports: ``module.name``, or the name alone if it has no module."""
     plain = unwrap(function)
     module = getattr(plain, "__module__", "") or ""
     name = getattr(plain, "__qualname__", type(function).__name__).replace("<locals>.", "")
@@ -164,7 +164,7 @@ def path_of(function: Callable[..., Any]) -> str:
 
 
 def spec_of(function: Callable[..., Any]) -> str:
-    """``module:name`` if another process can import the function; empty for a lambda, a closure or a method."""
+    """``module:name`` if another process can import the function, else empty, as for a lambda or a method."""
     name, module = getattr(function, "__qualname__", ""), getattr(function, "__module__", "")
     importable = inspect.isfunction(function) and module and module != "__main__" and name.isidentifier()
     return f"{module}:{name}" if importable else ""

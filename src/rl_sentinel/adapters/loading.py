@@ -178,7 +178,7 @@ def _optional_lines(file: str) -> tuple[tuple[int, int], ...]:
 
 
 def _exports(file: Path) -> Iterator[tuple[str, str]]:
-    """Names that a package's ``__init__`` imports, each with its submodule (``.loss``); empty for other packages."""
+    """Names in ``from ... import`` of a package's ``__init__``, each with its submodule (``.loss``) if it has one."""
     for node in _statements(parse_source(file.read_bytes())):
         if isinstance(node, ast.ImportFrom):
             near = f".{node.module}" if node.level == 1 and node.module else ""

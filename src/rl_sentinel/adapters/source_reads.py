@@ -84,7 +84,10 @@ class SourceReads:
         self.add(code.co_filename, 0 if "<locals>" in code.co_qualname else code.co_firstlineno)
 
     def add(self, file: str, line: int) -> None:
-        """Record a file, or the function at a line of the file, unless the file is outside of the root."""
+        """Record a file, or the function at a line of the file.
+
+        Nothing is recorded outside of the root, and no read of an adapter while it describes boundaries.
+        """
         if not file.startswith(self.base):
             return
         read = (file.removeprefix(self.base), line)

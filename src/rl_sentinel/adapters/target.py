@@ -71,7 +71,7 @@ class Target:
         return ""
 
     def contains(self, path: str) -> bool:
-        """Whether the dotted path is in the target's tree, and not in the standard library or another package."""
+        """Whether the dotted path begins with a package or module of the target's tree."""
         head = self.locate(path).partition(".")[0]
         if head not in self._own_packages:
             place = self.root / head
@@ -186,7 +186,7 @@ class Target:
         """File (relative to the tree) and line of a function, after its decorators are unwrapped.
 
         Raises:
-            Unbindable: if its code is outside of the tree.
+            Unbindable: if its code is outside of the tree, or has no source file.
         """
         function = inspect.unwrap(function)
         try:

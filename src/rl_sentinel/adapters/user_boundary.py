@@ -180,7 +180,7 @@ def _fills_the_width(stage: Stage, layouts: _Layouts) -> bool:
 
 
 def _trains_every_token(stage: Stage, layouts: _Layouts) -> bool:
-    """Whether every token of a row must be trained, because no argument says which tokens are trained."""
+    """Whether all tokens of the rows are trained, because no argument has padding or says which tokens are trained."""
     return not layouts.masked and (layouts.unpadded or _fills_the_width(stage, layouts))
 
 

@@ -36,9 +36,10 @@ _USUAL = frozenset({torch.float32})
 def explain_error(codecs: Mapping[str, Codec], error: Exception, passed: Mapping[str, Any]) -> Exception:
     """The exception to report for an exception of a call.
 
-    A refusal of the input keeps its type, so that laws can judge it. Other exceptions become :class:`CallFailed`, or
-    :class:`NotApplicable` if the function may refuse a floating-point type. The message of a :class:`CallFailed`, and
-    of a refusal of a standard type that has a message, lists the passed arguments.
+    A refusal of the input keeps its type, so that laws can judge it, and so does :class:`NotApplicable`. Other
+    exceptions become :class:`CallFailed`, or :class:`NotApplicable` if the function may refuse a floating-point type.
+    The message of a :class:`CallFailed`, and of a refusal of a standard type that has a message, lists the passed
+    arguments.
 
     Args:
         codecs: the codec of each parameter.
@@ -83,7 +84,7 @@ def _is_accident(error: Exception) -> bool:
 
 
 def _line_of(error: Exception) -> str:
-    """`` at FILE:LINE`` of the last line outside of packages, where the function raised."""
+    """`` at FILE:LINE`` of the last line of the traceback outside of packages; empty without one."""
     frames = traceback.extract_tb(error.__traceback__)
     frames_of_user = [f for f in frames if not _PACKAGES & set(Path(f.filename).parts)]
     return f" at {Path(frames_of_user[-1].filename).name}:{frames_of_user[-1].lineno}" if frames_of_user else ""

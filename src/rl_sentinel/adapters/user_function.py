@@ -65,7 +65,7 @@ def stage_claims(stage: str, claims: tuple[str, ...], algorithm: str = "") -> Cl
     """The claims that a user states about a function of this stage, and those that its algorithm implies.
 
     Raises:
-        SentinelError: if the stage is unknown, or has no such claim or algorithm.
+        SentinelError: if the stage is unknown, or a claim or the algorithm is wrong.
     """
     if stage not in STAGES:
         hint = _ADAPTED if stage in get_args(Stage) else "choose what your function computes"

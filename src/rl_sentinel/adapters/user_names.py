@@ -17,7 +17,9 @@ from rl_sentinel.formulas.temporal import TEMPORAL
 
 
 def evident_bindings(function: Callable[..., Any], claims: Claims, arguments: Arguments) -> dict[str, str]:
-    """The bindings of parameters with unknown names and a clear meaning; empty if any meaning is not clear.
+    """Bindings of parameters whose meaning is clear, but not from their names alone.
+
+    Empty if the meaning of any unknown name is not clear.
 
     Args:
         function: the function.

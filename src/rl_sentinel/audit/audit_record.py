@@ -103,7 +103,7 @@ class AuditRecord:
     def unchanged_in(self, tree: TreeState, target: Mapping[str, Any]) -> "AuditRecord | None":
         """The part of this audit that is still valid in another state of the tree, with new line numbers.
 
-        None if no part is valid.
+        None if the loaded code has changed, or if the trees differ in more than bodies of functions.
 
         ``target`` is the provenance of the new state, for the evidence.
         """

@@ -21,7 +21,7 @@ class Entry(pydantic.BaseModel):
     """One finding: its signature, a reason, the releases that have it, and other places with the same cause.
 
     ``also`` lists further places with the same cause, as the JSON report does. If it is missing, any place may be
-    folded under the finding. ``level`` replaces the level of the audit in the releases that ``releases`` names.
+    folded under the finding. ``level`` replaces the level of the audit if ``releases`` has an upper bound.
     ``fix`` is a change of the framework's code that repairs the newest of these releases.
     """
 
@@ -102,7 +102,7 @@ class Known:
         return all(s.operator in _OPEN for s in SpecifierSet(self.releases))
 
     def includes(self, place: str) -> bool:
-        """Whether the entry lists this place."""
+        """Whether the entry lists this place, or has no list of places."""
         return self.also is None or place in self.also
 
 
@@ -121,7 +121,7 @@ def read(path: Path, option: str = "--known") -> KnownFile:
     """Read the file of known or expected findings that an option names.
 
     Raises:
-        SentinelError: one line that names the file, the key and what to do.
+        SentinelError: one line if the file cannot be read or is invalid.
     """
     path = expanded(str(path), f"{_KINDS[option]} file")
     try:

@@ -1,4 +1,4 @@
-"""Find laws by code or name, case-insensitively; the error for an unknown law names the nearest."""
+"""Find laws by code or name, case-insensitively."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -11,7 +11,7 @@ def code(text: str) -> str:
     """The code of the law that ``text`` names.
 
     Raises:
-        SentinelError: if the law does not exist; the message suggests the nearest name.
+        SentinelError: if the law does not exist.
 
     Example:
         >>> from rl_sentinel.audit.law_codes import code

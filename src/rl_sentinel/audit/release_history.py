@@ -45,7 +45,8 @@ def places(releases: Iterable[Release]) -> list[Place]:
 def cell(release: Release, place: Place, level: str) -> tuple[Cell, str]:
     """The outcome of a release at a place over all settings, and the sentence of the finding or the reason.
 
-    A finding below ``level`` counts as ``holds``, and so does a law that holds under one setting and fails at others.
+    A finding below ``level`` counts as ``holds``, and so does a law that holds under one setting and is errored
+    under others.
     """
     if release.error:
         return "errored", release.error

@@ -72,7 +72,7 @@ def results(audit: Audit) -> dict[Pair, Result]:
 
 
 def renamed(old: dict[Pair, Result], new: Results) -> dict[Pair, Result]:
-    """The old results of one function, renamed to the function of the new results.
+    """The old results, renamed to the function of the new results if both are of one function.
 
     Example:
         >>> from rl_sentinel.audit.verdict_changes import Pair, Result, renamed

@@ -1,8 +1,8 @@
 """Store verdicts on disk and reuse them if target, package, options and environment are unchanged.
 
-The key covers everything that a worker can read: the bytes of this package and (in the request) of the target, size and
-time of all files under the target's root and on the interpreter's path, and the request. A verdict that depends on time
-or on a crash is never stored. If only bodies of functions of the target changed, the verdicts of boundaries that
+The key covers the bytes of this package and (in the request) of the target, size and time of the files under the
+target's root and on the interpreter's path, and the request. A verdict that depends on time or on a crash is never
+stored. If only bodies of functions of the target changed, the verdicts of boundaries that
 entered no changed function are taken from the last audit (:mod:`rl_sentinel.audit.audit_record`).
 """
 
@@ -37,7 +37,7 @@ _BY_CHANCE = re.compile(r"more than|was killed|exit status|untried|did not retur
 
 
 def stored_or_run(job: Request, python: str, *, fresh: bool) -> Generator[dict[str, Any]]:
-    """The events of an audit: stored events after one ``stored`` event, or new events of a worker, which are stored.
+    """The events of an audit: stored events after one ``stored`` event, or new events of a worker, stored if possible.
 
     For boundaries that a change did not touch, the events of the last audit follow one ``unchanged`` event each. With
     ``fresh`` everything is checked.
@@ -94,7 +94,7 @@ def _events(job: Request, python: str, last: AuditRecord | None) -> Generator[di
 
 
 def _can_be_stored(job: Request) -> bool:
-    """Whether all dependencies of the audit are known; for a user's function or recipe they are not."""
+    """Whether this is a whole audit whose dependencies are known; for a user's function or recipe they are not."""
     users_code = job.function or job.recipe
     return job.task == "audit" and not users_code and not job.enters and bool(job.target.get("digest"))
 
@@ -141,7 +141,7 @@ def _search_path(python: str) -> list[Path]:
 
 
 def _files(path: Path, digested: str) -> Iterator[str]:
-    """One line per file at a path, with name, size and time; without compiled code and the folder ``digested``."""
+    """One line per file at a path: name, size and time; without hidden folders, ``__pycache__`` and ``digested``."""
     if not path.is_dir():
         status = path.stat()
         yield f"{path}\0{status.st_size}\0{status.st_mtime_ns}\n"

@@ -51,14 +51,14 @@ def check(  # noqa: PLR0913 - the options of a check
         stage: the quantity that it computes: ``advantage``, ``policy-loss``, ``value-loss``, ``kl``, ``aggregate``,
             ``reward``, ``normalize``, ``weight``, ``keep``, ``logprob`` or ``entropy`` (of logits).
         algorithm: the algorithm that it implements, such as ``grpo``; implies the usual claims of the algorithm.
-            If it is None or empty, no formula is compared.
+        Without it, a formula is compared only if the stage or a claim implies one.
         bind: parameter -> column (``"logprob"``), column and axes (``"advantage[B]"``), a dict of these for the keys of
             a dict or the fields of a dataclass, a number, a codec, or a function of the batch. Parameters with known
             names need no binding. ``return`` -> the position or key of the output in the result.
         claims: claim -> value, as in ``{"aggregation": "token-mean"}``; None drops an implied claim.
         numbers: numbers of the formula that are not parameters, as in ``{"clip_low": 0.2, "clip_high": 0.2}``.
-        laws: codes of the laws to check, at least one; None for all.
-        ignore: codes of laws to leave out.
+        laws: codes or names of the laws to check, at least one; None for all.
+        ignore: codes or names of laws to leave out.
         level: show findings of this level and worse: ``fault``, ``contested`` or ``hazard``.
         seed: seed of the random cases.
         budget: random cases per law, at least 2; the default is 16, or the value of pytest's ``--rl-sentinel-budget``.
@@ -67,8 +67,7 @@ def check(  # noqa: PLR0913 - the options of a check
         The result; ``.ok`` is True if no fault was found, no call failed and at least one law could be checked.
 
     Raises:
-        InputError: with a one-line message, if the stage, a claim or a binding is wrong, or if a parameter has neither
-            a known name nor a binding.
+        InputError: if an option is wrong, or a parameter has neither a known name nor a binding.
         SentinelError: if the child process dies.
 
     Example:

@@ -36,7 +36,7 @@ def validate_search(seed: object, budget: object) -> None:
     """Require a seed and a number of random cases that are in range.
 
     Raises:
-        InputError: if one of them is not a whole number, or out of range.
+        InputError: if one of them is not a whole number or is out of range.
     """
     if not isinstance(budget, int) or isinstance(budget, bool) or not 2 <= budget <= MOST_CASES:
         raise InputError(
@@ -96,10 +96,10 @@ def bindings(bind: object) -> dict[str, object]:
 
 
 def parsed_numbers(numbers: object) -> dict[str, float]:
-    """The numbers by their names in formulas; an unknown name or a value that is not finite is an error.
+    """The numbers by their names in formulas; empty for None.
 
     Raises:
-        InputError: if a name is unknown, or a value is not finite.
+        InputError: if a name is unknown, or a value is not a finite number.
     """
     table = _table("numbers", numbers, 'numbers={"clip_low": 0.2}')
     parsed: dict[str, float] = {}

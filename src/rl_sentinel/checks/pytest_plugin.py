@@ -1,6 +1,6 @@
 """The pytest plugin: a fixture ``rl_sentinel_check``, ``--rl-sentinel-budget``, and failures that show the finding.
 
-It needs no configuration. It imports only pytest until a test uses a check.
+It needs no configuration. Without the option, it does not import torch until a test uses a check.
 """
 
 import json
@@ -79,7 +79,7 @@ def pytest_runtest_makereport(
 
 
 def _replay(item: pytest.Item, result: Any) -> str:  # noqa: ANN401 - a CheckResult, which is imported where needed
-    """Write the evidence to a file and return the line that says how to replay the finding."""
+    """The line that says how to replay the first finding, or why it cannot be replayed; empty without findings."""
     if not result.findings:
         return ""
     if result.no_replay:

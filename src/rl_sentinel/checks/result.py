@@ -63,13 +63,13 @@ class CheckResult:
 
     Attributes:
         name: the dotted path of the function.
-        findings: broken laws, worst level first.
+        findings: broken laws of the requested level or worse, worst first.
         verdicts: for each law and layout of the arguments: holds, broken, not applicable or errored.
         notes: how parameters without a stated binding were bound, and remarks on numbers and exceptions.
         no_replay: why a finding cannot be replayed by name later; empty if it can.
         seconds: how long the check took.
         hidden: number of findings below the requested level.
-        unclaimed: an algorithm to suggest, if the caller stated no algorithm; else empty.
+        unclaimed: an algorithm to suggest, if the caller stated none; may be empty.
     """
 
     name: str

@@ -82,7 +82,7 @@ class AuditRun:
     def _print_stale(
         self, annotated: list[knowledge.Known], found: list[Finding], audited: Audit, fetched: Fetched
     ) -> None:
-        """Name the entries for this release whose finding did not appear, although their boundary was called."""
+        """Name the entries for this release whose finding did not appear, although their module was called."""
         called = [v.boundary for v in audited.verdicts if v.outcome != "errored"]
         signatures = [signature for f in found for signature in f.signatures]
         name, version = fetched.target.framework.name, fetched.source.known_version

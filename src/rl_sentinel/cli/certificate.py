@@ -119,7 +119,7 @@ def read_summary(folder: Path) -> str:
 
 
 def _identity(recipe: Recipe) -> dict[str, Any]:
-    """All that the verdicts depend on: versions, digests, the seed and the number of random cases."""
+    """The versions, digests, seed and number of random cases on which the verdicts depend."""
     return {
         "rl_sentinel": rl_sentinel.__version__,
         "code": digest_of(Path(rl_sentinel.__file__).parent),

@@ -42,7 +42,7 @@ def folder(path: Path, option: str) -> Path:
 
 
 def put(path: Path, text: str) -> None:
-    """Write a file atomically: to a temporary file, which is then renamed.
+    """Write a file atomically, by a rename; write directly to a device or a pipe.
 
     Raises:
         SentinelError: one line that names the file and the reason.

@@ -75,7 +75,7 @@ class Outputs:
         return outputs
 
     def add(self, target: TargetSpec, results: Results, version: str) -> None:
-        """Add the results of one target, with the version that its code states."""
+        """Add the results of one target; ``version`` is empty if it is unknown."""
         needs = target.framework.installation(target.version)
         self.results.append(results)
         self.shown += [(needs, f) for f in results.findings]

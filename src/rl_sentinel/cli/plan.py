@@ -50,7 +50,7 @@ class Plan:
 def plan_of_targets(
     targets: Sequence[TargetSpec], function: FunctionOptions, options: Mapping[str, Any], level: str
 ) -> Plan:
-    """Make a plan from the command line: all targets have the same options.
+    """Make a plan from the command line: all targets have the same options, except a default budget.
 
     Raises:
         SentinelError: if an option does not fit the targets.

@@ -50,7 +50,7 @@ class Use:
         """Return the object that this reference names.
 
         Raises:
-            KeyError: if no earlier step has a value with this name, or a key is missing.
+            LookupError: if no earlier step has a value with this name, or a key or position is missing.
             AttributeError: if an attribute is missing.
         """
         value = values[self.name]

@@ -48,7 +48,7 @@ def claims_from_text(texts: Mapping[str, str], cite: str) -> Claims:
     """Parse claims from the text form used by the command line, stored evidence and the signal library.
 
     Raises:
-        ValueError: if the claim or the value does not exist; the message suggests the nearest name.
+        ValueError: if a claim does not exist, or a value is not valid.
 
     Example:
         >>> from rl_sentinel.core.claim_text import claims_from_text

@@ -101,7 +101,7 @@ class Claims:
     output (``output_*``) or per setting (``knobs``, ``inert``, ``options``, ``refused``, ``accepted``).
 
     Raises:
-        ValueError: if a claim has a value that is not possible; the message suggests the nearest value.
+        ValueError: if a claim has a value that is not possible.
     """
 
     algorithm: Said[str] | None = _claim(
@@ -223,7 +223,7 @@ def claims(cite: str, **values: object) -> Claims:
             values, ``options`` settings to all listed values, ``refused`` and ``accepted`` settings to reasons.
 
     Raises:
-        ValueError: if the claim or the value does not exist; the message suggests the nearest name.
+        ValueError: if a claim does not exist, or a value is not possible.
 
     Example:
         >>> from rl_sentinel.core.claims import claims

@@ -48,6 +48,6 @@ class Ask(Protocol):
         """Call the boundary, or its alternative ``on``; compute gradients of its loss for the columns ``gradients``.
 
         The result of an earlier call on the same case may be returned, unless ``fresh``. ``inputs_after`` and
-        ``arguments`` are set only after a ``watched`` call of the boundary itself, without gradients.
+        ``arguments`` may be empty, except after a ``watched`` call without ``gradients`` and ``on``.
         """
         ...

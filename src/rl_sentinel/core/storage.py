@@ -71,7 +71,7 @@ def case_from_json(data: Mapping[str, Any]) -> Case:
     """Read a case that :func:`case_as_json` wrote.
 
     Raises:
-        SentinelError: if a key is missing, or a column does not exist or has the wrong shape, dtype or range.
+        SentinelError: if a key is missing, or a value is not valid.
     """
     try:
         columns = {name: _column(name, column) for name, column in data["batch"].items()}

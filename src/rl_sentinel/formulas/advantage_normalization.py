@@ -27,8 +27,8 @@ NORMALIZATIONS = tuple(
 def normalized(batch: Batch, name: str) -> Batch | None:
     """The batch with normalized advantages; None if the result is not determined.
 
-    This is so if rounding decides, for a single row or number, which a loss may leave unchanged, and over responses, if
-    the tokens of one response have different advantages.
+    This is so if rounding decides, and for one row or fewer than two numbers, which a loss may leave unchanged; over
+    responses, also if the tokens of one response have different advantages.
 
     Losses normalize over the mini-batch, as studied by Andrychowicz et al., What Matters In On-Policy Reinforcement
     Learning? (arXiv 2006.05990); implementations differ in the denominator of the deviation and in the offset.
@@ -46,6 +46,6 @@ def normalized(batch: Batch, name: str) -> Batch | None:
 
 
 def _of_responses(advantage: Tensor, batch: Batch) -> Tensor | None:
-    """The advantage of each live row; None if tokens of one row have different advantages."""
+    """The advantage of each live row; None without a live row, or if tokens of one row have different advantages."""
     rows = [advantage[b][batch.mask[b]] for b in range(batch.rows) if bool(batch.live[b])]
     return torch.stack([row[0] for row in rows]) if rows and all(bool((r == r[0]).all()) for r in rows) else None

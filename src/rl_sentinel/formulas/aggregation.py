@@ -65,7 +65,7 @@ def _number(settings: Settings, name: str, default: float) -> float:
 
 
 def _divisors(mode: str, batch: Batch, settings: Settings) -> Tensor | float:
-    """The divisor of each row's sum; 1 for a row without a trained token, which does not count."""
+    """The divisor of each row's sum; rows without a trained token do not count."""
     by, counts = MODES[mode], batch.mask.sum(dim=1).clamp(min=1)
     if by == "its trained tokens":
         return counts

@@ -71,7 +71,7 @@ def _tensors(readings: Rows | Tokens) -> Named:
 
 
 def _by_rows(batch: Batch, settings: Settings) -> Named:
-    """``[B]`` outcomes, standardized over rows: REINFORCE++ without a discount, which has one advantage per row."""
+    """``[B]`` outcomes, standardized over rows, as REINFORCE++ has them without a discount; empty with a discount."""
     readings = _over_batch(batch.reward.tolist(), batch, settings) if settings.get("gamma", 1) == 1 else {}
     return _tensors({name: x for name, x in readings.items() if "over rows" in name})
 
@@ -236,7 +236,7 @@ def _over_batch(numbers: list[float], batch: Batch, settings: Settings) -> Rows:
 def _gdpo(batch: Batch, settings: Settings) -> Rows:
     """Standardize each reward part per group, add the parts (weights equal, or 1, 2, ...), standardize the sums.
 
-    Empty if a sum is only a rounding error: the case then does not determine the advantage.
+    Empty if the sums differ by rounding only: the case then does not determine the advantage.
     """
     readings, live = Rows(), _live(batch)
     for epsilon in _epsilons(settings):

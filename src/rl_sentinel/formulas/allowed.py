@@ -41,7 +41,7 @@ def wrong_inputs(quantity: str, reads: Iterable[str]) -> tuple[str, ...]:
     """The signal columns among ``reads`` that the quantity must not depend on; rewards first.
 
     The clip fraction of a boundary that computes the advantage itself depends on the reward, through the sign of the
-    advantage, so it is not checked.
+    advantage, so it is not checked. Neither is a quantity that is not in ``ALLOWED``.
 
     Example:
         >>> wrong_inputs("kl.k1", ["reward", "logprob", "mask"])

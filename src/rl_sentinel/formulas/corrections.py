@@ -125,7 +125,8 @@ def _off_policy_sequences_kept(batch: Batch, settings: Settings, of: str = "old_
 def _kept_outcomes(batch: Batch, settings: Settings) -> Tensor:
     """The outcome of each kept row minus the mean over the kept rows of its prompt; 0 for a dropped or lone row.
 
-    With the setting ``tokens``, a row without a kept token is dropped too. Both decisions use all trained tokens.
+    With the setting ``tokens``, a row without a kept token is dropped too. Both decisions use all trained tokens. All
+    NaN if a number is near a bound.
     """
     kept = _rows_kept(batch, settings)
     if settings.get("tokens"):
@@ -146,7 +147,10 @@ def _rejected(batch: Batch, settings: Settings) -> Tensor:
 
 
 def _second_moment_kept(batch: Batch, settings: Settings) -> Tensor:
-    """``[B, T]``, 1 at tokens up to the largest absolute log-ratio for which the mean square meets the threshold."""
+    """``[B, T]``, 1 at tokens up to the largest absolute log-ratio for which the mean square meets the threshold.
+
+    All NaN if rounding decides.
+    """
     every = sorted(abs(d) for row in _ratios(batch, "old_logprob") for d in row.values())
     bound, most = -1.0, number_of(settings, "threshold")
     for x in every:

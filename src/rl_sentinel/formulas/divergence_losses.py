@@ -32,7 +32,10 @@ def _dppo_tv(batch: Batch, settings: Settings) -> Tensor | None:
 
 
 def _dppo_kl(batch: Batch, settings: Settings) -> Tensor | None:
-    """DPPO (arXiv 2602.04879) with the KL over two events: the sampled token, and all others."""
+    """DPPO (arXiv 2602.04879) with the KL over two events: the sampled token, and all others.
+
+    None if a probability is 1 or more.
+    """
     share, before = batch.logprob.detach().double().exp(), batch.old_logprob.double().exp()
     if bool(((share >= 1) | (before >= 1))[batch.mask].any()):
         return None  # a probability of 1 or more, which no policy produces
@@ -57,7 +60,10 @@ def _count(batch: Batch, settings: Settings) -> int:
 
 
 def _kl_cov(batch: Batch, settings: Settings) -> Tensor | None:
-    """Minus ratio times advantage, plus a KL penalty at the tokens of largest covariance; arXiv 2505.22617, KL-Cov."""
+    """Minus ratio times advantage, plus a KL penalty at the tokens of largest covariance; arXiv 2505.22617, KL-Cov.
+
+    None if nothing is trained, or if rounding decides which tokens these are.
+    """
     if not bool(batch.mask.any()):
         return None
     size = torch.where(batch.mask, covariance(batch), -torch.inf).flatten()
@@ -80,8 +86,8 @@ def _clip_cov(batch: Batch, settings: Settings) -> Tensor | None:
 
     Source: Clip-Cov, arXiv 2505.22617.
 
-    None if there are more such tokens than are drawn, so that the result is random, or if a covariance is so close to a
-    bound that rounding decides.
+    None if nothing is trained, if there are more such tokens than are drawn, so that the result is random, or if a
+    covariance is so close to a bound that rounding decides.
     """
     if not bool(batch.mask.any()):
         return None

@@ -60,9 +60,9 @@ def _less(kind: str) -> Callable[[Batch, Settings], Named]:
 
 
 def _outcomes_less(kind: str) -> Callable[[Batch, Settings], Named]:
-    """Make the formula: at every token, the outcome minus the weighted KL of the row.
+    """Make the formula: at every token, the reward of the row minus its weighted KL.
 
-    The KL of a row is the sum or the mean over its trained tokens.
+    The reward is the outcome plus the token rewards; the KL is the sum or the mean over trained tokens.
     """
 
     def rewards(batch: Batch, settings: Settings) -> Named:
@@ -106,7 +106,7 @@ def _fixed(_kind: str, _batch: Batch, settings: Settings) -> Named:
 
 
 def _adaptive(kind: str, batch: Batch, settings: Settings) -> Named:
-    """The KL coefficient after a step: higher if the KL is above its target, else lower; arXiv 1909.08593, 2.2."""
+    """The KL coefficient after a step: higher if the KL is above its target, lower if below; arXiv 1909.08593, 2.2."""
     target, horizon = float(settings["target_kl"] or 1), float(settings["horizon"] or 1)
     found: Named = {}
     for name, kl in _measured(kind, batch).items():

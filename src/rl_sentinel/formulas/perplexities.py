@@ -31,15 +31,15 @@ def measures_rows(first: str) -> bool:
 
 
 def policies_needed(first: str) -> int:
-    """The number of policies with log-probs that the quantity compares; 0 for other quantities."""
+    """The number of policies whose log-probs the quantity needs; 0 for quantities that are not defined here."""
     return 1 if first in OF_ONE else 2 if measures_rows(first) or first == "chi_square" else 0
 
 
 def of_rows(first: str, batch: Batch, reads: Iterable[str]) -> dict[str, Tensor]:
     """``[B]`` values by policy, or by ordered pair; only the trained tokens of a row count.
 
-    The chi-square divergence of the first policy against the second, which drew the samples, is the mean squared ratio
-    minus 1.
+    A ``row_chi_square`` is the squared ratio of the row minus 1. Its mean is the chi-square divergence of the first
+    policy against the second, if the second drew the samples.
 
     Example:
         >>> from rl_sentinel.core.batch import batch_of

@@ -174,7 +174,7 @@ WITHOUT_REFERENCE = frozenset({"bradley-terry", "simpo", "cpo", "orpo", "likelih
 
 
 def preference_loss(algorithm: str, batch: Batch, settings: Settings) -> Named:
-    """The loss of the batch under each reading of the paper; empty if rows are not pairs.
+    """The loss of the batch under each reading of the paper; empty if rows are not pairs, or a tie leaves it open.
 
     Each loss is a mean over pairs, except ``likelihood of the preferred``, which is a sum.
 

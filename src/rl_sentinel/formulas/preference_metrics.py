@@ -18,7 +18,7 @@ def _ranked(gap: Tensor) -> Tensor:
 def _pair_mean(name: str) -> Callable[[Batch, Settings], Tensor]:
     """Make the formula: the mean over pairs of the named number.
 
-    An implicit reward is beta times the log-ratio to the reference.
+    An implicit reward is beta times the log-ratio to the reference. NaN if the rows are not pairs.
     """
 
     def mean(batch: Batch, settings: Settings) -> Tensor:

@@ -33,7 +33,7 @@ def _voted(drawn: tuple[float, ...]) -> float:
 
 
 def _of_draws(reduce: Callable[[tuple[float, ...]], float], most: int | None, rewards: list[float]) -> dict[str, float]:
-    """The expected value of a statistic of ``most`` samples (or all, if fewer) drawn from the samples of a prompt."""
+    """The expected value of a statistic of samples of a prompt: of ``most`` samples, or of as many as it has."""
     size = len(rewards) if most is None else min(most, len(rewards))
     return {
         "drawn with replacement": fmean(map(reduce, product(rewards, repeat=size))),

@@ -37,12 +37,18 @@ def _accuracy(batch: Batch, _settings: Settings) -> Tensor:
 
 
 def _accuracy_of_preferred(batch: Batch, _settings: Settings) -> Tensor:
-    """The share of the trained tokens of preferred responses that are the most probable token."""
+    """The share of the trained tokens of preferred responses that are the most probable token.
+
+    NaN if the rows are not pairs, or if rounding decides for a token.
+    """
     return _share_of_best(batch, slice(None, None, 2)) if are_pairs(batch) else torch.tensor(torch.nan)
 
 
 def _mean_logit(side: int) -> Callable[[Batch, Settings], Tensor]:
-    """Make the formula: the mean logit at trained tokens of preferred (``side`` 0) or rejected (1) responses."""
+    """Make the formula: the mean logit at trained tokens of preferred (``side`` 0) or rejected (1) responses.
+
+    NaN if the rows are not pairs.
+    """
 
     def mean(batch: Batch, _settings: Settings) -> Tensor:
         if not are_pairs(batch):

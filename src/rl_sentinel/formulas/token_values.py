@@ -61,6 +61,8 @@ _LEVELS: Mapping[str, Callable[[float, list[float]], float]] = {
 def _sampler_weights(batch: Batch, settings: Settings) -> Named:
     """Truncated importance weights, or IcePop's masked weights: per token, or the product or geometric mean per row.
 
+    With the setting ``normalized``, they are divided by their mean.
+
     Yao et al., Your Efficient RL Framework Secretly Brings You Off-Policy RL Training (2025), for the
     truncated weight; Every Step Evolves (arXiv 2510.18855) for the masked weight.
     """

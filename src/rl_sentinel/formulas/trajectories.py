@@ -10,7 +10,7 @@ from rl_sentinel.core.case import Settings
 
 
 def _outcomes(batch: Batch, _settings: Settings) -> Tensor:
-    """The outcome of each live trajectory minus the mean of its prompt, at each of its live steps.
+    """The outcome of each live trajectory minus the mean of its prompt, at each of its live steps; 0 if it is alone.
 
     The outcome of a trajectory is the outcome of its last step. Each trajectory counts once, whatever its number of
     steps.
@@ -37,7 +37,7 @@ Turn = tuple[str, list[int], list[int], list[list[float]]]
 
 
 def merge_turns(turns: Sequence[Turn]) -> list[Turn]:
-    """Append each turn to the previous sequence if the prompt of the turn extends this sequence.
+    """Append each turn to the previous sequence if its prompt extends this sequence and the trajectory is the same.
 
     Tokens between the previous sequence and the turn have values of 0.
 

@@ -82,7 +82,7 @@ def _siblings(batch: Batch) -> tuple[int, int] | None:
 
 
 def _lone(batch: Batch) -> int | None:
-    """The first row without siblings; None unless every row is scored and trained up to its last token."""
+    """The first row without siblings, if all rows are separate trajectories, scored and trained to their last token."""
     ends = batch.live & batch.scored & (last_trained(batch) == batch.length - 1)
     if repeats_trajectory(batch) or not bool(ends.all()):
         return None

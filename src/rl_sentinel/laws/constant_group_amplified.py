@@ -2,7 +2,7 @@
 
 What it says:
     With a relative baseline, responses of equal reward get advantage zero, for rewards of any size. The allowed error
-    is 4 roundings of the reward for centered advantages, and 1e-3 for standardized advantages.
+    is 4 roundings of the reward (of 1, if it is smaller) if advantages are claimed not to be standardized, else 1e-3.
 
 Why it matters:
     A mean of equal numbers has a rounding error, which is divided by a deviation that should be zero.
@@ -24,8 +24,9 @@ How to fix it:
     of equal rewards before they are trained.
 
 Where it does not apply:
-    Baselines that are not claimed to be relative; batches with a row that is dead, suppressed, alone in its group,
-    masked at its last token, or one step of a trajectory. In a user's function, the level of a finding is hazard.
+    Baselines that are not claimed to be relative; batches with rewards per token, or with a row that is dead,
+    suppressed, alone in its group, masked at its last token, or one step of a trajectory. In a user's function, the
+    level of a finding is hazard.
 
 Seen in:
     See the audit's reports.

@@ -1,8 +1,8 @@
 """SPL004 context-split-changes-signal: context parallelism changes a result.
 
 What it says:
-    Splitting each sequence over context-parallel ranks changes nothing at the trained tokens: no output, no logged
-    number that declares its population, and no gradient of the loss.
+    Splitting each sequence over context-parallel ranks changes nothing at the trained tokens: no output, and no
+    gradient of the loss.
 
 Why it matters:
     Each rank holds pieces of every sequence. Cutting a mask at other positions than the values, using a statistic of
@@ -24,6 +24,7 @@ How to fix it:
 
 Where it does not apply:
     Boundaries whose adapter cannot split a sequence over ranks. Sequences that do not fill the pieces of all ranks.
+    Numbers over all tokens, and metrics that declare no population.
 
 Seen in:
     See the audit's reports.

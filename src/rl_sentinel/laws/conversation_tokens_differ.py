@@ -3,7 +3,8 @@
 What it says:
     A conversation that is tokenized message by message for training has the same tokens as when its template is applied
     to the whole conversation. Its loss mask covers the replies, each with its end token, and no other message. Sampled
-    tokens keep the log-probs of the sampler. All tokens keep the experts that the sampler chose for them.
+    tokens keep the log-probs of the sampler. Trained tokens keep the experts that the sampler chose for them. Each
+    position is the number of tokens before it.
 
 Why it matters:
     The sampler uses the template. If a turn is wrapped differently, a header is trained, or an end token is not

@@ -23,7 +23,7 @@ How to fix it:
 
 Where it does not apply:
     Boundaries that read no mask. Results that overflow, which MSK004 reports. Rows that train, which MSK002 and GRP001
-    cover. The last step of a trajectory in which another step trains.
+    cover. Where steps are claimed, rows of a trajectory in which another step trains.
 
 Seen in:
     verl 0.2 to 0.9.1, the group estimators (upstream pull request 6452).

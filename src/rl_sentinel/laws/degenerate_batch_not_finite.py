@@ -2,7 +2,7 @@
 
 What it says:
     On a batch with nothing to train, one row, one token, a lone response, a group without a live
-    row, or equal rewards, every output at a response token, and the loss's gradient, is finite.
+    row, or equal rewards, every output is finite (per token: at response tokens), and so is the loss's gradient.
 
 Why it matters:
     Such batches occur in every long run. NaN times a mask of zero is still NaN, and a single NaN in a gradient destroys

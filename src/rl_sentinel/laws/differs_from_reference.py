@@ -25,9 +25,9 @@ How to fix it:
     difference is intended, give the algorithm another name.
 
 Where it does not apply:
-    Claims that the table of formulas does not know. Advantages of batches with a row that is dead, suppressed, alone in
-    its group, masked at its last token, or one step of a trajectory, and groups of equal rewards: other laws cover
-    these. Where step-wise trajectories are claimed, the last step of each trajectory is compared, and all steps with
+    Claims that the table of formulas does not know. Advantages of batches with rewards per token, or with a row that
+    is dead, suppressed, alone in its group, masked at its last token, or one step of a trajectory, and groups of equal
+    rewards. Where step-wise trajectories are claimed, the last step of each trajectory is compared, and all steps with
     the same mask must have its advantage. If credit runs over time, an untrained token between trained tokens may count
     as a time step, in all cases or in no case. If the boundary claims to pass over such tokens, they must not count.
     Only with this claim, baselines per token are compared on rows with such tokens. Losses whose aggregation is not
@@ -83,7 +83,7 @@ def _vary(case: Case, variant: int) -> Case | None:
 
 
 def _knobs(boundary: Boundary) -> Iterator[Settings]:
-    """Overrides of settings: first none, then each value of each claimed knob."""
+    """Overrides of settings: first none, then each value of each claimed knob that is a number."""
     yield {}
     for knob in boundary.claims.knobs:
         if knob.name not in _chosen(boundary):
@@ -134,7 +134,7 @@ def _accepted(boundary: Boundary, name: str, case: Case) -> tuple[dict[str, Tens
 
 
 def _even(boundary: Boundary, batch: Batch) -> Batch:
-    """The batch with equal policies. If the boundary claims to correct for it, the log-ratio to the sampler is kept."""
+    """The batch with equal policies. If the boundary claims to correct for the sampler, its log-ratio is kept."""
     even = on_policy(batch)
     gap = batch.rollout_logprob - batch.old_logprob if boundary.claims.corrected_at_most else 0.0
     return with_columns(even, rollout_logprob=even.rollout_logprob + gap)
@@ -224,7 +224,10 @@ def _summed_references(boundary: Boundary, readings: Mapping[str, str], batch: B
 
 
 def _sloping(boundary: Boundary) -> tuple[str, ...]:
-    """The outputs whose gradient is compared: a loss; or all outputs with a known formula if a gradient is claimed."""
+    """The outputs whose gradient is compared: a loss with a known formula.
+
+    Without a loss: all outputs, if a gradient is claimed and each has a known formula.
+    """
     if "loss" in boundary.outputs:
         return ("loss",) if known_output(boundary, "loss") else ()
     known = all(known_output(boundary, n) for n in boundary.outputs)
@@ -253,7 +256,7 @@ def _smooth(loss: Callable[[Batch, Settings], Tensor], batch: Batch, column: str
 
 
 def _weight(batch: Batch) -> float:
-    """The largest weight of any token: its ratio times its advantage."""
+    """The largest size of a trained token's ratio times its advantage."""
     ratio = torch.where(batch.mask, batch.logprob - batch.old_logprob, 0.0).exp()
     return float(torch.where(batch.mask, ratio * batch.advantage, 0.0).abs().max())
 

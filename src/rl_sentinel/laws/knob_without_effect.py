@@ -2,8 +2,8 @@
 
 What it says:
     A setting that is documented to have an effect has one: two values of it give different outputs or gradients on at
-    least one case. Each number other than 0 that a loss or a signal takes from the configuration is such a setting;
-    it is tried at a half and at eight times its value (at most 1, if it is below 1).
+    least one case. Each float with a size from 1e-3 to 1e3 that a loss or a signal takes from the configuration is such
+    a setting; it is tried at a half and at eight times its value (at most 1, if it is below 1).
 
 Why it matters:
     A setting that is not connected wastes a sweep, and an ablation wrongly reports that it "had no effect".
@@ -66,13 +66,13 @@ def _has_signal(boundary: Boundary) -> bool:
 
 
 def _numbers(boundary: Boundary, setting: str) -> dict[str, float]:
-    """The numbers of a setting, except those that may have no effect: 0, guards of a division, very high limits."""
+    """The floats of a setting that must have an effect: neither 0, nor a guard of a division, nor a very high limit."""
     settings = boundary.settings[setting] if _has_signal(boundary) else {}
     return {name: x for name, x in settings.items() if isinstance(x, float) and SMALL <= abs(x) <= LARGE}
 
 
 def _knobs(boundary: Boundary, case: Case) -> Iterator[tuple[Knob, ...]]:
-    """Each claimed knob; and for each number that the call reads, one knob for a smaller and one for a larger value.
+    """Each claimed knob; and for each other number that the call reads, knobs for a smaller and a larger value.
 
     Two knobs are needed, because a result that saturates at a limit may be the same for one of them.
     """

@@ -21,9 +21,9 @@ How to fix it:
     ``rl_sentinel.signal.advantage.gae.advantages`` steps from a trained token to the next trained one.
 
 Where it does not apply:
-    Boundaries that read no mask, or neither log-probs, values nor advantages, and logged numbers that declare no
-    population. Rewards are never moved: PLC005 is about rewards at masked tokens. MSK004 reports numbers that
-    overflow.
+    Boundaries that read no mask, or neither log-probs, values nor advantages. Numbers over all tokens, and metrics that
+    declare no population. Rewards are never moved: PLC005 is about rewards at masked tokens. MSK004 reports numbers
+    that overflow.
 
 Seen in:
     See the audit's reports.

@@ -24,9 +24,9 @@ How to fix it:
     identity.
 
 Where it does not apply:
-    Losses that claim no ratio of two policies, or that claim another gradient on the first step. Weights and
-    decisions that read anything but log-probs, advantages and the mask. Means that are declared over all rows,
-    where some of these are not trained.
+    Losses that claim no ratio of two policies. The gradient of a loss that claims another gradient on the first step.
+    Weights and decisions that read anything but log-probs, advantages, groups, lengths and the mask. Means that are
+    declared over all rows, where some of these are not trained.
 
 Seen in:
     See the audit's reports.

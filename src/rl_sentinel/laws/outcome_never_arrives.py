@@ -72,7 +72,7 @@ def _compared(batch: Batch) -> list[int]:
     """Rows whose outcome is compared with another: a sibling has a trained token at the row's last trained position.
 
     If trajectories have several steps, their last steps: the trajectory must have a trained token, and so must another
-    trajectory of the same prompt.
+    trajectory of the same prompt. Empty if a row is not scored, or a trajectory does not have exactly one last step.
     """
     if not bool(batch.scored.all()) or sorted(batch.trajectory[batch.last_step].tolist()) != distinct(batch.trajectory):
         return []

@@ -23,7 +23,7 @@ How to fix it:
 
 Where it does not apply:
     Boundaries whose claimed normalizer is the width; batches with a response that never ended, since the full width
-    marks it. Logged numbers that declare no population.
+    marks it. Numbers over all tokens, and metrics that declare no population.
 
 Seen in:
     See the audit's reports.

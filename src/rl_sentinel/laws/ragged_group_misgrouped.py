@@ -22,7 +22,8 @@ How to fix it:
     refuse groups of unequal sizes with a message.
 
 Where it does not apply:
-    Boundaries whose claimed scope is the whole batch, or that read no group. Trajectories of several rows.
+    Boundaries that do not claim the scope group, or that read no group. Trajectories of several rows. Outputs with the
+    scope batch, and numbers for the whole batch.
 
 Seen in:
     See the audit's reports.
@@ -50,7 +51,7 @@ def _applies(boundary: Boundary) -> str:
 
 
 def _vary(case: Case, variant: int) -> Case | None:
-    """Remove the first or the last row of the first group that has two rows."""
+    """Choose the row to remove: the first or the last one of the first group with several rows."""
     batch = case.batch
     if len(distinct(batch.group)) < 2 or repeats_trajectory(batch):
         return None

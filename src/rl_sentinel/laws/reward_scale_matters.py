@@ -24,7 +24,7 @@ How to fix it:
 
 Where it does not apply:
     Estimators that do not claim to standardize, or that read a reference policy (a KL term in the reward has another
-    unit); rows and groups that SHF001 leaves out.
+    unit); batches with rewards per token; rows and groups that SHF001 leaves out.
 
 Seen in:
     See the audit's reports.

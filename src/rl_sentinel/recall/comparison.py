@@ -65,7 +65,10 @@ def _after_fix(found: Sequence[Judged], after: NarrowAudit) -> Comparison:
 
 
 def changed(before: NarrowAudit, after: NarrowAudit, functions: Sequence[str], without: Collection[str] = ()) -> bool:
-    """Whether a verdict at the functions is broken before and holds after; boundaries at ``without`` do not count."""
+    """Whether a verdict at the functions is broken before, and the law or one of its broken outputs holds after.
+
+    Boundaries at ``without`` do not count.
+    """
     excluded = {(v.boundary, v.setting) for v in before.at(without)}
     broken = [v for v in before.at(functions) if v.outcome == "broken" and v.level in SHOWN_LEVELS]
     remaining = [v for v in broken if (v.boundary, v.setting) not in excluded]

@@ -20,7 +20,7 @@ def earlier_rows(path: Path, bugs: Sequence[Bug]) -> dict[str, Row]:
         bugs: the corpus; rows of other bugs are left out.
 
     Raises:
-        SentinelError: if the file was not written by ``recall --json``.
+        SentinelError: if the file cannot be read, or was not written by ``recall --json``.
     """
     if not path.exists():
         return {}

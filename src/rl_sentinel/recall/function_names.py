@@ -47,7 +47,7 @@ def called_function(root: Path, boundary: str) -> str:
 
 
 def _place(root: Path, file: str) -> Path | None:
-    """The file of the tree that has the most last parts of its path in common with ``file``."""
+    """The file of the same name that has the most last parts of its path in common with ``file``; None without one."""
     suffix = PurePosixPath(file).parts[::-1]
 
     def agreement(path: Path) -> int:

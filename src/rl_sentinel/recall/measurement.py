@@ -62,7 +62,7 @@ def measure(  # noqa: PLR0913 - the options of the command
 ) -> Iterator[Row]:
     """The result of each bug, in order; ``jobs`` bugs run at a time. Controls use any of ``corpus_bugs``.
 
-    A target is imported in the first of ``pythons`` that can read its syntax.
+    A target is imported in the first of ``pythons`` that can read its syntax, or in the one that reads most files.
     """
     with ThreadPoolExecutor(jobs) as pool:
         yield from pool.map(lambda bug: _row(bug, corpus_bugs, histories, controls=controls, pythons=pythons), bugs)
@@ -136,7 +136,10 @@ def _sides(bug: Bug, histories: Histories | None) -> _Sides:
             "the bug has no releases.last and releases.fixed_in: add both to the bug's row, or pass --git"
         )
     commit = str(bug.parent_commit)[:9]
-    raise SentinelError(f"no history in {histories.folder} has commit {commit}: fetch the commit")
+    raise SentinelError(
+        f"parent_commit is {commit}, which no history in {histories.folder} has: fetch it, or add releases.last and "
+        "releases.fixed_in to the bug's row"
+    )
 
 
 def _release(name: str) -> str:
@@ -160,7 +163,7 @@ def _function_of_another(bug: Bug, corpus_bugs: Sequence[Bug], root: Path, funct
 
 
 def _neighbor(bug: Bug, histories: Histories | None, functions: tuple[str, ...], pythons: Sequence[str]) -> bool | None:
-    """Whether the verdicts at the functions change around a neighboring commit that fixes nothing."""
+    """Whether a verdict at the functions turns to *holds* at an earlier commit that fixes nothing; None if unknown."""
     repository = histories.of(bug.parent_commit) if histories is not None and bug.parent_commit else None
     if repository is None or bug.parent_commit is None:
         return None

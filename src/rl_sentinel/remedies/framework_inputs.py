@@ -37,7 +37,7 @@ class Responses:
 
     @property
     def arguments(self) -> dict[str, Tensor]:
-        """The keyword arguments that every outcome estimator takes."""
+        """The keyword arguments that every estimator of the remedies takes."""
         return {"group": self.group, "live": self.live}
 
 
@@ -91,8 +91,8 @@ class Update:
 def aggregation_of(mask: Tensor, mode: str, **counts: Any) -> Aggregation:  # noqa: ANN401 - numbers, or None
     """The aggregation for verl's ``loss_agg_mode`` and its counts over the whole mini-batch.
 
-    verl averages gradients over ranks afterwards, so the denominator is divided by the number of ranks. A count that is
-    None is taken from the micro-batch, as in verl.
+    verl averages gradients over ranks afterwards, so the denominator is divided by the number of ranks (1 without
+    ``dp_size``). Another count that is None is taken from the micro-batch, as in verl.
 
     Args:
         mask: True on trained tokens of the micro-batch.

@@ -64,7 +64,10 @@ BY_LAW = {
 
 
 def general_advice(evidence: Mapping[str, Any]) -> str:
-    """The part of ``advice`` that changes the code; empty if it names a function of this package."""
+    """``advice`` for an issue of the framework: the part after ``In the code:`` if it has one, else all of it.
+
+    Empty if the advice mentions this package.
+    """
     clause = advice(evidence)
     _, _, in_code = clause.rpartition("In the code: ")
     return "" if "rl_sentinel" in clause else in_code
@@ -85,7 +88,7 @@ def advice(evidence: Mapping[str, Any]) -> str:
 
 
 def _with_signal(evidence: Mapping[str, Any]) -> str:
-    """The part of the signal library that computes the output: a function if it is known, else the stage's module."""
+    """The function of the signal library that computes the output; if it is not known, the module; may be empty."""
     claims = evidence["claims"]
     claim = claims.get(f"algorithm:{evidence['expectation']['output']}") or claims.get("algorithm")
     function = _functions().get(claim["value"]) if claim else None
@@ -97,7 +100,7 @@ def _with_signal(evidence: Mapping[str, Any]) -> str:
 
 @cache
 def _functions() -> dict[str, str]:
-    """Algorithm -> the function of the signal library that computes it."""
+    """Algorithm or formula of logits -> the function of the signal library that computes it."""
     functions = {}
     for package, function in _ALGORITHMS.items():
         for module, claims in defined(import_module(package), "CLAIMS").items():

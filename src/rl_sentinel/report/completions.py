@@ -11,7 +11,7 @@ PROMPT, COMPLETION = 40, 60
 
 
 def completions_table(lines: Sequence[Mapping[str, Any]]) -> Table:
-    """A table with the end of each prompt, the completion, the rewards by name and the advantage.
+    """A table with the end of each prompt, the start of its completion, its rewards and its advantage.
 
     Example:
         >>> from rl_sentinel.report.completions import completions_table

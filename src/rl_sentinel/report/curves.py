@@ -34,7 +34,7 @@ def table(runs: Sequence[Run], evaluations: Sequence[Run] = (), *, window: int =
         runs: the runs.
         evaluations: the lines of their ``evaluation.jsonl``, of which the first and the last are shown.
         window: number of steps of the mean at each end.
-        width: number of characters of a curve; each is the mean of an equal part of the steps.
+        width: the most characters of a curve; each is the mean of a part of the steps.
 
     Example:
         >>> from rl_sentinel.report.curves import table
@@ -71,7 +71,7 @@ def _add_metric(  # noqa: PLR0913 - the table, the metric, the runs and the size
 
 
 def bars(values: Sequence[float], *, width: int, least: float, most: float) -> str:
-    """A curve of block characters, on one scale for all runs; blank where a mean is not finite.
+    """A curve of block characters, on a scale from ``least`` to ``most``; blank where a mean is not finite.
 
     Example:
         >>> from rl_sentinel.report.curves import bars

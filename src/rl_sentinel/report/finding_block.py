@@ -47,7 +47,7 @@ def level(f: Finding) -> str:
 
 
 def when(e: Mapping[str, Any]) -> str:
-    """The configuration that reaches the boundary, and the condition that the batch fulfils."""
+    """The configuration that reaches the boundary; then the special properties of the batch, if it has any."""
     reach = _with_listed_value(e, str(e["reach"])) or "any run that calls this function"
     condition = conditions(e) if has_batch(e) else ""
     return f"{reach}, {condition}" if condition else reach
@@ -97,7 +97,7 @@ def _location(f: Finding) -> str:
 
 
 def _short(path: str, file: str) -> str:
-    """A dotted path without the module, which the file name shows; other paths keep only their last part."""
+    """A dotted path without the module, which the file name shows; a path of another module keeps its last names."""
     module = file.removesuffix(".py").replace("/", ".")
     if path.startswith(f"{module}."):
         return path.removeprefix(f"{module}.")
@@ -119,7 +119,7 @@ def _input(f: Finding) -> Iterator[str]:
 
 
 def _output(e: Mapping[str, Any]) -> list[str]:
-    """The result and the expected result, unless the sentence has both numbers; the other outputs that are wrong."""
+    """The lines of the result, then of the other outputs that are wrong."""
     got, expected = _got_and_expected(e["expectation"])
     also = also_broken(e)
     if got and also and len(got[-1]) + len(also) + 2 <= WIDTH:
@@ -153,7 +153,7 @@ def _results(expectation: Mapping[str, Any]) -> list[Any]:
 
 
 def _places(findings: Sequence[Finding]) -> list[str]:
-    """Other places with the same cause, grouped by boundary."""
+    """Other places with the same cause, grouped by boundary, and other laws that they break."""
     _, *rest = findings
     listed = [f"{f.boundary} [{f.setting}]" for f in rest]
     also = [place for f in findings for place in f.also]

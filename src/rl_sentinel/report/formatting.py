@@ -73,7 +73,7 @@ def wrapped(text: str, *, indent: str = "", hanging: str = "", lines: int = 0) -
 
 
 def two_values(a: Any, b: Any) -> tuple[str, str]:  # noqa: ANN401 - JSON
-    """Two nested lists of numbers, with enough digits to show that they differ.
+    """Two nested lists of numbers, with enough digits to show that they differ; at most 10.
 
     Example:
         >>> from rl_sentinel.report.formatting import two_values

@@ -76,7 +76,7 @@ def schema() -> dict[str, Any]:
 
 
 def as_json(results: Results) -> Report:
-    """``target``, version, seed, exit status, counts, seconds, ``findings`` and all ``verdicts`` in a stable order."""
+    """The report of one target; its ``verdicts`` are sorted by boundary, setting and law."""
     audit = results.audit
     tried = sum(1 for v in audit.verdicts if v.tried)
     return {

@@ -56,5 +56,5 @@ def _broken(case: Element, results: Results, verdict: Verdict) -> None:
 
 
 def _printable(text: str) -> str:
-    """The text without control characters, which XML cannot hold."""
+    """The text with ``?`` in place of control characters, which XML cannot hold."""
     return "".join(c if c in "\n\t" or ord(c) >= ord(" ") else "?" for c in text)

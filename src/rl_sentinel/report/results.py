@@ -28,7 +28,7 @@ class Results:
     status: int = 0
 
     def finding_of(self, evidence: Mapping[str, Any]) -> Finding | None:
-        """The finding of a broken verdict, or the finding that includes it; None if it is below the shown level."""
+        """The finding of a broken verdict, or the finding that includes it; None if it is not shown."""
         signature = str(evidence["signature"])
         return next((f for f in self.findings if signature in f.signatures), None)
 

@@ -24,8 +24,8 @@ def has_batch(evidence: Mapping[str, Any]) -> bool:
 def scenario(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Name and values of each column that matters; a changed cell is written as ``before -> after``.
 
-    Columns that the boundary does not read are left out. So are all-zero columns of rewards and values, except the
-    reward. A note after the mask lists the rows that are excluded from training.
+    Most columns that the boundary does not read are left out. A note after the mask lists the rows that are excluded
+    from training, unless this exclusion is what was changed.
     """
     change = evidence["expectation"]["change"] or {}
     note = _excluded_rows(_excluded(_columns(evidence))) if change.get("column") != "excluded" else ""
@@ -60,7 +60,10 @@ def _columns(evidence: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _excluded(columns: Mapping[str, Any]) -> list[int]:
-    """The number of the reason why each row is excluded from training; 0 for a row with a trained token."""
+    """The number of the reason why each row is excluded from training; 0 for a row with a trained token.
+
+    Empty if the batch has no column of reasons.
+    """
     return [0 if any(row) else n for row, n in zip(columns["mask"], columns.get("excluded", []), strict=False)]
 
 

@@ -20,7 +20,7 @@ class TensorBoard:
         self._folder, self._writer, self._tried = folder / "tensorboard", None, False
 
     def step(self, metrics: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
-        """Write the numbers and times of a step; later steps that a killed run wrote are deleted."""
+        """Write the numbers and times of a step; the first call discards later steps that a killed run wrote."""
         if not self._tried:
             self._writer, self._tried = _writer(self._folder, int(metrics["step"])), True
         if self._writer is not None:

@@ -62,7 +62,7 @@ def show(  # noqa: PLR0913 - a report has these parts
         seconds: how long the audit took.
         hidden: number of findings below the level that is shown.
         verbose: show known findings in full, and why laws do not apply.
-        quiet: print new findings and errored pairs, without coverage, known findings and the closing table.
+        quiet: leave out the coverage, the list of known findings and the closing table.
         unclaimed: an algorithm that could be stated for a user's function without a stated algorithm.
         hints: how to see more.
     """
@@ -166,7 +166,7 @@ def summary(findings: Sequence[Finding]) -> str:
 
 
 def _table(console: Console, findings: Sequence[Finding]) -> None:
-    """A table with the level, law and place of each finding."""
+    """A table with the level, law and place of each finding; nothing for a single finding."""
     if len(findings) < 2:
         return
     console.print()

@@ -51,7 +51,7 @@ _SEVERAL_READINGS: Mapping[str, Formula] = {**VALUES, **SHAPED}
 
 
 def claimed(boundary: Boundary, name: str) -> str:
-    """The algorithm that is claimed for an output; without such a claim, the algorithm of the boundary."""
+    """The algorithm that is claimed for an output, else the algorithm of the boundary; ``""`` without both."""
     return value_of(boundary.claims.output_algorithms.get(name) or boundary.claims.algorithm) or ""
 
 
@@ -73,7 +73,7 @@ def known_output(boundary: Boundary, name: str) -> bool:
 def counted(boundary: Boundary, name: str, batch: Batch) -> Tensor:
     """A mask of the positions at which an output must equal its formula.
 
-    These are the trained tokens of live rows or, for token rewards, whole responses.
+    These are trained tokens, or live rows for an output per row. For token rewards, they are whole responses.
 
     For a user's function, token rewards count at trained tokens only, because a reward per row has no other tokens.
     If the mask rearranges the values of an output, or the output is claimed to be 0 elsewhere, all positions count.
@@ -86,7 +86,7 @@ def counted(boundary: Boundary, name: str, batch: Batch) -> Tensor:
 
 
 def references(boundary: Boundary, name: str, batch: Batch, settings: Settings, *, only: str = "") -> Readings:
-    """The accepted values of one output, by reading, in float64; empty if the case does not determine them.
+    """The accepted values of one output, by reading, in float64; empty if they are not determined.
 
     A loss has gradients with respect to the columns in its formula.
 
@@ -118,14 +118,14 @@ def references(boundary: Boundary, name: str, batch: Batch, settings: Settings, 
 
 
 def _coefficients(boundary: Boundary, controller: str, batch: Batch, settings: Settings) -> Readings:
-    """The KL coefficient after an update by a controller, for each claimed measure of the KL."""
+    """The KL coefficient after an update by a controller, by measure of the KL: the claimed measure, or all."""
     readings = CONTROLLERS[controller](value_of(boundary.claims.kl) or "", batch, settings)
     measure = value_of(boundary.claims.measure) or ""
     return {n: x for n, x in readings.items() if len(readings) == 1 or measure in n}
 
 
 def _kl_of_tokens(boundary: Boundary, estimator: str, batch: Batch) -> Readings:
-    """``[B, T]`` estimates of the KL, with the gradient that is claimed."""
+    """``[B, T]`` estimates of the KL; their gradient may be claimed to be that of another estimator."""
     gradient, values = value_of(boundary.claims.gradient) or "", kl_estimates(estimator, boundary, batch)
     return values if gradient == estimator else _with_gradient_of(values, gradient, batch)
 
@@ -146,7 +146,7 @@ def _of_pairs(boundary: Boundary, algorithm: str) -> bool:
 
 
 def _with_gradient_of(values: Readings, gradient: str, batch: Batch) -> Readings:
-    """The values of a KL, with the gradient of the estimator that is claimed for the gradient."""
+    """The values of a KL, with the gradient of the estimator that is claimed for the gradient, if one is claimed."""
     if gradient not in KL:
         return values
     slope = next(iter(KL[gradient](batch).values()))
@@ -154,7 +154,7 @@ def _with_gradient_of(values: Readings, gradient: str, batch: Batch) -> Readings
 
 
 def _without_unread_rewards(boundary: Boundary, batch: Batch) -> Batch:
-    """The batch with rewards of 0 if the function reads no reward, because it may return the penalty alone."""
+    """The batch with 0 in the rewards that the function does not read, because it may return the penalty alone."""
     unread = {"reward", "token_reward"} - boundary.reads
     return with_columns(batch, **{name: torch.zeros_like(getattr(batch, name)) for name in unread})
 

@@ -66,7 +66,7 @@ def of_one_policy(boundary: Boundary) -> bool:
 
 
 def modes_of(boundary: Boundary) -> tuple[str, ...]:
-    """The accepted aggregations: all aggregations if the claim leaves the choice open; empty without a claim."""
+    """The accepted aggregations: several if the claim leaves a choice; empty without a claim."""
     claimed_mode = value_of(boundary.claims.aggregation) or ""
     several = {"any": tuple(MODES), "token-sum-by-constant": BY_CONSTANT}
     return several.get(claimed_mode, (claimed_mode,) if claimed_mode in MODES else ())
@@ -118,9 +118,9 @@ def _of_one_policy(losses: Formula) -> Formula:
 
 
 def _weighted(losses: Readings, boundary: Boundary, batch: Batch) -> Readings:
-    """Multiply by the importance weight relative to the sampler, truncated as the boundary claims.
+    """Multiply by the importance weight relative to the sampler, if the boundary claims a ceiling for it.
 
-    The weight is each token's ratio, or the geometric mean of a row's ratios at all of its tokens.
+    The weight is each token's ratio or, as claimed, the geometric mean of the ratios at a row's trained tokens.
     """
     ceiling = value_of(boundary.claims.corrected_at_most)
     if not ceiling:

@@ -43,7 +43,7 @@ def _domain_batch(domain: Callable[[Batch], Batch], batch: Batch) -> Batch:
 
 
 def observation_or_none(ask: Ask, case: Case) -> Observation | None:
-    """Call the boundary; None if it refuses the case."""
+    """Call the boundary; None if it refuses the case or does not apply to it."""
     try:
         return ask(case)
     except (NotApplicable, Refused):

@@ -75,7 +75,10 @@ def spread(rows: Tensor, like: Tensor) -> Tensor:
 
 
 def places(output: Output, batch: Batch, rows: Tensor) -> Tensor:
-    """The positions at which an output counts: the given rows or, for an output per token, their trained tokens."""
+    """The positions at which an output counts: the given rows or, for an output per token, their trained tokens.
+
+    A single True for other outputs.
+    """
     if output.axes == "B T":
         return rows.unsqueeze(1) & batch.mask
     return rows if output.axes == "B" else torch.tensor(data=True, device=batch.device)

@@ -25,11 +25,10 @@ def filled(
     dead: str = "rejected",
     **overrides: Tensor,
 ) -> Batch:
-    """A batch in which every signal column is set, to multiples of 0.25 where possible.
+    """A batch in which every signal column except ``token_reward`` is set, mostly to multiples of 0.25.
 
-    ``dead`` is the reason why rows without a trained token are excluded. The log-probs of sampler, old and
-    current policy differ by small log-ratios; advantages differ between tokens. Turns have two tokens, except the
-    first of every other row.
+    ``dead`` is the reason why rows without a trained token are excluded. The log-probs of the policies mostly differ,
+    and so do the advantages of tokens. Turns have two tokens, except the first of every other row.
     """
     m = torch.tensor(mask, dtype=torch.bool, device="cpu")
     b, t = m.shape

@@ -33,7 +33,7 @@ MOST_FITS = 128
 class Fit(NamedTuple):
     """The name of the accepted value that fits best, and the number of accepted values.
 
-    The name is empty if no case determines a value.
+    The name is empty if no value could be compared.
     """
 
     name: str
@@ -124,6 +124,6 @@ def _misses(observed: Tensor, value: Tensor, where: Tensor) -> float:
 
 
 def distance(a: Tensor, b: Tensor, where: Tensor) -> float:
-    """The largest difference at the positions that count; infinite if a value is NaN there."""
+    """The largest difference at the positions that count; infinite if a value is NaN there, 0 without positions."""
     gap = (a.double() - b.double())[torch.broadcast_to(where, a.shape)]
     return gap.abs().nan_to_num(nan=float("inf")).max().item() if gap.numel() else 0.0

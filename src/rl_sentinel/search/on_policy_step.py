@@ -15,7 +15,7 @@ from rl_sentinel.search.transforms import on_policy
 def regularizers_off(boundary: Boundary, setting: str) -> Settings:
     """Overrides that set each coefficient of a KL, an entropy or a penalty on the log-ratio to 0.
 
-    A coefficient is a setting of the boundary named ``kl...coef``, ``entropy...coef`` or ``penalty``.
+    A coefficient is a setting of the boundary named ``kl...coef(f)``, ``entropy...coef(f)`` or ``penalty``.
     """
     return {name: 0.0 for name in boundary.settings.get(setting, {}) if _is_coefficient(name)}
 

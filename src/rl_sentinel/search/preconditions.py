@@ -58,7 +58,10 @@ def contiguous(labels: Tensor) -> bool:
 
 
 def groups_recognizable(boundary: Boundary, batch: Batch) -> bool:
-    """Whether the boundary can find the groups: by id, or because the rows of each group are adjacent."""
+    """Whether the boundary can find the groups: by id, or because the rows of each group are adjacent.
+
+    True for a boundary that does not read groups.
+    """
     by_id = value_of(boundary.claims.grouping) == "id" or "group" not in boundary.reads
     return by_id or contiguous(batch.group)
 

@@ -63,7 +63,10 @@ def cutting(case: Case, cut: Cut, parts: int) -> Change:
 
 
 def same_loss_in_parts(ask: Ask, case: Case, cut: Cut, reason: str) -> Iterator[Expectation]:
-    """Expectations that two parts, or one part per row, give the same loss and gradient as the whole batch."""
+    """Expectations that two parts, or one per row or pair, give the same loss and gradient as the whole batch.
+
+    For a mean, only parts of equal weight are compared.
+    """
 
     def observe(parts: int) -> Observation:
         return ask(in_parts(case, cut, parts), gradients=slopes(ask.boundary))

@@ -87,7 +87,7 @@ def _without_new_outliers(candidates: Iterator[Batch], before: Batch) -> Iterato
 def shrunk(case: Case, broken: Callable[[Case], bool], reads: frozenset[str]) -> Case:
     """The smallest case that a greedy search finds for which ``broken`` is still True.
 
-    ``broken`` checks the precondition of the law again, so that a shrunk case never shows another fault. No step
+    ``broken`` must check the precondition of the law again, so that a shrunk case never shows another fault. No step
     sets a number outside of its column's range (:data:`rl_sentinel.search.value_ranges.DOMAINS`); numbers that are
     outside from the start are moved inside if the fault still shows.
     """

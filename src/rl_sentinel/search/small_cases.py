@@ -106,7 +106,7 @@ def _of_several_steps() -> Iterator[Batch]:
 
 
 def _step_wise_without_its_end() -> Iterator[Batch]:
-    """Trajectories with a last step that is not trained, after a step that is trained."""
+    """A trajectory whose last step is not trained, after a trained step; and a trajectory of one step."""
     yield filled(
         [[1, 1], [0, 0], [1, 1]],
         reward=[0, 1, 0],
@@ -204,7 +204,7 @@ def _batches() -> tuple[tuple[str, Batch], ...]:
 
 
 def small_cases(setting: str = "default", seed: int = 0) -> list[Case]:
-    """All small cases, common kinds before unusual ones; the first of each kind is a leading case.
+    """All small cases, common kinds before unusual ones.
 
     The batches are the same objects at each call; do not modify them.
     """

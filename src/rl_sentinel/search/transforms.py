@@ -32,7 +32,7 @@ def replaced(batch: Batch, column: str, where: Tensor, number: float) -> Batch:
 
 
 def padded(batch: Batch, extra: int) -> Batch:
-    """Add ``extra`` positions of padding at the right; lengths and masks are unchanged."""
+    """Add ``extra`` positions of padding at the right, with 0 in each column."""
     wide = {}
     for name, about in COLUMNS.items():
         if about["axes"].startswith("B T"):

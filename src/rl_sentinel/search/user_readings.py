@@ -53,7 +53,8 @@ def _advantage_column(batch: Batch, _settings: Settings) -> Readings:
 def aggregated_column(boundary: Boundary, algorithm: str) -> Callable[[Batch, Settings], Readings] | None:
     """The numbers that an aggregation function receives: one column per token, or the entropy of its logits.
 
-    Without an algorithm and a single such column, this is the advantage. None if the algorithm is not the column.
+    Without an algorithm, and with no or several such columns, it is the advantage.
+    None if the algorithm is not the column.
     """
     passed = sorted(boundary.reads & PER_TOKEN)
     if algorithm == "entropy" and "logits" in boundary.reads:

@@ -91,7 +91,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public object
     """Import a public name from its module.
 
     Raises:
-        AttributeError: for any other name; the message proposes the nearest public name.
+        AttributeError: for any other name; the message proposes a similar public name, if there is one.
     """
     if name in _PLACES:
         module, attribute = _PLACES[name]

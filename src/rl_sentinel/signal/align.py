@@ -33,7 +33,8 @@ def response_aligned(
         Response token t at position t; 0 after the response.
 
     Raises:
-        InputError: if a response lies outside its sequence, a length is negative, or a dtype or shape is wrong.
+        InputError: if a response lies outside its sequence or is longer than ``width``, a length is negative, or a
+            dtype or shape is wrong.
 
     Example:
         >>> import torch
@@ -66,7 +67,7 @@ def spread(row: Float[Tensor, " B"], *, mask: Mask) -> Float[Tensor, "*S"]:
     """Repeat a row's value at each of its trained tokens; exactly 0 elsewhere.
 
     Raises:
-        InputError: if a kind is wrong, or there is not one number for each row.
+        InputError: if a dtype is wrong, or there is not one number for each row.
 
     Example:
         >>> import torch
@@ -86,7 +87,7 @@ def at_last(row: Float[Tensor, " B"], *, mask: Mask) -> Float[Tensor, "*S"]:
     """Place a row's value at its last trained token; exactly 0 elsewhere.
 
     Raises:
-        InputError: if a kind is wrong, or there is not one number for each row.
+        InputError: if a dtype is wrong, or there is not one number for each row.
 
     Example:
         >>> import torch

@@ -32,7 +32,7 @@ class Choices:
         bias, scale: as for ``reward.rescaled``: in reward units, and a ratio.
         least, most: as for ``reward.clipped``, in reward units.
         normalization: of the outcomes; None for no normalization.
-        kl: an estimator of ``signal.kl``; it is logged, and subtracted from the reward times ``kl_coefficient``.
+        kl: an estimator of ``signal.kl``; it is logged and, times ``kl_coefficient``, subtracted from the reward.
         kl_coefficient: in reward units per nat; 0 leaves the reward unchanged.
     """
 

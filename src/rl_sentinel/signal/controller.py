@@ -49,7 +49,7 @@ class Adaptive:
         \frac{n}{h}\right)
 
     ``coefficient`` is in reward units per nat, ``target`` :math:`k^*` in the unit of the observed value, ``horizon``
-    :math:`h` in samples. It must exceed a fifth of the samples of a step, so that the coefficient stays positive.
+    :math:`h` in samples. ``horizon`` must exceed a fifth of the samples of a step: else the coefficient could be 0.
 
     Source:
         Fine-Tuning Language Models from Human Preferences, arXiv 1909.08593, with the gain as samples by horizon.

@@ -24,6 +24,9 @@ def covariances(logprob: Float[Tensor, "*S"], advantage: Float[Tensor, "*S"], *,
     Returns:
         One number per token, in nats times the unit of the advantage; exactly 0 off the mask.
 
+    Raises:
+        InputError: if a number on the mask is not finite, or a dtype or shape is wrong.
+
     Source:
         The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models, arXiv 2505.22617.
 

@@ -83,7 +83,7 @@ def centered(
         Centered values, in float32 or wider; exactly 0 where ``live`` is False.
 
     Raises:
-        InputError: if a value is not finite on a live row, or its distance to another row overflows its dtype; if a
+        InputError: if a value is not finite on a live row, or its distance to the mean overflows; if a
             weight there is negative, or all weights of a group are 0; or if a dtype or shape is wrong.
 
     Example:
@@ -163,7 +163,7 @@ def _require_weight(weight: Tensor, live: Tensor, number: Tensor) -> None:
 
 
 def _sums(kept: Tensor, number: Tensor) -> Tensor:
-    """``[B]``: the sum of group ``n`` at index ``n``, in float32 or wider; unused places are 0."""
+    """``[B]``: the sum of group ``n`` at index ``n``; half precision is added up in float32; unused places are 0."""
     wide = kept.float() if kept.dtype in (torch.float16, torch.bfloat16) else kept
     return torch.zeros_like(wide).index_add_(0, number, wide).to(kept.dtype)
 

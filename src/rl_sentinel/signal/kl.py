@@ -141,7 +141,7 @@ def importance_weighted(
         The weighted estimate, in nats per token; exactly 0 off the mask. No bound is put on the ratio.
 
     Raises:
-        InputError: if a number on the mask is not finite where it counts, or a dtype or shape is wrong.
+        InputError: if the result is not finite because a number on the mask is not, or a dtype or shape is wrong.
 
     Example:
         >>> import torch

@@ -90,7 +90,7 @@ def logprobs_from_hidden(
     mask: Bool[Tensor, "*rows"],
     temperature: float,
 ) -> Float[Tensor, "*rows"]:
-    r"""The log-prob of each token under the logits :math:`x = W h`, which are never in memory for all tokens at once.
+    r"""The log-prob of each token under the logits :math:`x = W h`; many logits are computed in blocks.
 
     .. math:: \log \pi_t = \frac{x_{t, a_t}}{\tau} - \log \sum_v \exp \frac{x_{t, v}}{\tau}
 

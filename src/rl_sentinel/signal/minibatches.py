@@ -57,8 +57,8 @@ def aggregation(
 
     Args:
         mode: as for ``reduce.Aggregation``.
-        mask: True on trained tokens of the whole mini-batch, of all micro-batches; over several ranks
-            add up the counts and make the ``Aggregation`` of their sum instead.
+        mask: True on trained tokens of the whole mini-batch, of all micro-batches. Over several ranks,
+            add up the counts and make the ``Aggregation`` of their sum instead, or use :func:`prompt_mean`.
         length: tokens that each row's sum is divided by, for ``"token-sum"`` alone: the fixed length
             of Dr. GRPO.
         group: prompt id per row, for ``"prompt-mean"``; any integers, rows in any order. Other modes do not use it.

@@ -194,7 +194,7 @@ def _over_trajectories(rollout: Rollout, by: Choices, mask: Mask, paid: Tensor) 
 
 
 def _weighs_parts(rollout: Rollout, by: Choices) -> bool:
-    """Whether the estimator takes parts of the outcome; it would ignore rewards per token."""
+    """Whether the estimator takes parts of the outcome; rewards per token are then refused, as it would ignore them."""
     if rollout.reward_parts is None or "reward_parts" not in inspect.signature(by.estimator).parameters:
         return False
     if by.kl_coefficient or rollout.token_reward is not None:
@@ -226,7 +226,7 @@ def _logprobs(rollout: Rollout, *names: str) -> list[Tensor]:
 
 
 def _estimate(estimator: Callable[..., Tensor], columns: Mapping[str, Tensor | Mask]) -> Tensor:
-    """Call a function with the columns that its parameters name; parameters with a default may be unknown."""
+    """Call a function with the columns that its parameters name, except parameters with a default other than None."""
     parameters = {n: p for n, p in inspect.signature(estimator).parameters.items() if p.kind not in _REST}
     names = [
         n for n, p in parameters.items() if p.default is inspect.Parameter.empty or (p.default is None and n in columns)

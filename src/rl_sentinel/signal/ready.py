@@ -25,7 +25,7 @@ class Ready:
     rejection; ``kept`` rows still have one. ``advantage`` is one number per row if ``outcome``, else one per token;
     ``reward`` is the outcome as it was compared, in reward units or deviations. ``kl`` is the raw KL, in nats per
     token, ``weight`` the factor of each token's advantage, ``returns`` the targets of a critic, in reward units; None
-    if the choices do not compute them.
+    if they were not computed.
     """
 
     mask: Mask
@@ -50,7 +50,7 @@ class Ready:
     def token_advantage(self) -> Float[Tensor, "*S"]:
         """The advantage that a loss takes: each token's advantage times its weight; exactly 0 off the mask.
 
-        Multiplying the advantage is valid, since the loss is proportional to its absolute value.
+        Multiplying the advantage is valid for a loss that is proportional to its absolute value.
         """
         wide = align.spread(self.advantage, mask=self.mask) if self.outcome else self.advantage
         return wide if self.weight is None else selected(weighed(self.weight, wide), mask=self.mask)

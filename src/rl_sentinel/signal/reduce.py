@@ -174,7 +174,7 @@ class Aggregation:
         return replace(self, prompt_tokens=self.prompt_tokens[rows_taken(self.prompt_tokens.unsqueeze(1) > 0, rows)[1]])
 
     def shares(self, *, mask: Mask) -> Int[Tensor, " B"] | None:
-        """The divisor of each row's sum before rows are added up, at least 1; None if it is 1 for all.
+        """The divisor of each row's sum before rows are added up, at least 1; None if rows are not divided.
 
         Raises:
             InputError: if ``prompt_tokens`` do not fit the rows: not as many, or fewer tokens than a row has.

@@ -133,7 +133,7 @@ def require_finite(name: str, values: Shaped[Tensor, "..."], *, where: Mask, why
     """Require finite values where a mask is True.
 
     Raises:
-        InputError: naming the first such place.
+        InputError: naming the first place that is not finite.
 
     Example:
         >>> import torch
@@ -180,7 +180,7 @@ def require_span(  # noqa: PLR0913 - a column, where it counts, and its possible
         why: the end of the message, which says what the numbers are.
 
     Raises:
-        InputError: naming the first such place.
+        InputError: naming the first place out of range.
 
     Example:
         >>> import torch
@@ -255,7 +255,7 @@ def require_order(**bounds: float) -> None:
         bounds: the lower bound, then the upper bound, by parameter name.
 
     Raises:
-        InputError: if a bound is NaN, or the lower bound is above the upper bound.
+        InputError: if a bound is NaN or not a number, or the lower bound is above the upper bound.
 
     Example:
         >>> from rl_sentinel.signal.requirements import require_order

@@ -20,7 +20,7 @@ from rl_sentinel.signal.validation import validate, validate_record
 class Rollout:
     """Sampled responses: one row each, or one row for each step of a trajectory.
 
-    A column may be None unless a chosen function needs it.
+    A column with default None may be left out unless a chosen function needs it.
 
     Attributes:
         reward: the outcome of each row, in reward units; the outcome of a trajectory is that of its last step.
@@ -91,7 +91,7 @@ def laid_out(  # noqa: PLR0913 - steps, facts about their trajectories, and two 
     padding: int,
     device: torch.device | None = None,
 ) -> Laid:
-    """Lay out the steps of trajectories as padded tensors; steps that share a prefix are merged first.
+    """Lay out the steps of trajectories as padded tensors.
 
     Args:
         steps: the steps of each trajectory together and in order, as for ``merging.merge``.
@@ -106,8 +106,8 @@ def laid_out(  # noqa: PLR0913 - steps, facts about their trajectories, and two 
         One row per (merged) step, in order; trajectories are numbered from 0 in the order of their first steps.
 
     Raises:
-        InputError: if there is no step, or a trajectory has no entry in ``reward``, ``group`` or ``scored``; and as
-            for ``merging.merge``, even if ``merged`` is False.
+        InputError: if there is no step, or a trajectory has no valid entry in ``reward``, ``group`` or ``scored``; and
+            as for ``merging.merge``, even if ``merged`` is False.
 
     Example:
         >>> from rl_sentinel.signal.merging import Step

@@ -45,7 +45,7 @@ def discounted_suffix_sums(values: Float[Tensor, "B T"], *, discount: float) -> 
 
 @validate()
 def trained_first(*, mask: Mask) -> Int[Tensor, "B K"] | None:
-    """The positions of each row's trained tokens, in order; None if they come first already.
+    """The positions of each row's trained tokens, in order; None for padded rows in which they come first already.
 
     For padded rows ``K`` is the width, and untrained tokens follow. For packed rows it is the largest number of
     trained tokens of a row; shorter rows are filled with the position after the last token.

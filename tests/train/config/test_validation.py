@@ -37,7 +37,7 @@ def _over(mean: str, deviation: str, **more: Any) -> dict[str, Any]:
         ({"estimator": {"name": "maxrl"}, "rollout": {"responses": 1}},
          "rollout.responses is 1, expected 2 or more with estimator maxrl: a single response cannot be compared"),
         ({"kl": {"target": 0.1, "horizon": 1000.0}},
-         "kl.target is 0.1 with kl.reward and kl.loss 0, expected one of them above 0"),
+         "kl.target is 0.1 with kl.reward and kl.loss 0, expected kl.reward or kl.loss above 0"),
         ({"kl": {"loss": 0.1, "target": 0.1, "horizon": 1.6}},
          "kl.horizon is 1.6, expected above 1.6: with 8 samples per step"),
         ({"threads": 10**5}, "threads is 100000, expected at most "),

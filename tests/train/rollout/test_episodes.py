@@ -79,8 +79,8 @@ def test_unended_trajectories_are_rejected_or_suppressed() -> None:
 
 def test_missing_outcome_after_the_last_turn_is_rejected() -> None:
     words = (
-        r"^reply\(\) of the environment returned a text in turn 1, expected an Outcome in the last turn: "
-        r"raise rollout.turns$"
+        r"^the environment replied with a text in turn 1, expected an Outcome in the last turn: "
+        r"increase rollout.turns$"
     )
     with pytest.raises(SentinelError, match=words):
         _play_two_turns(turns=1)

@@ -75,7 +75,7 @@ def test_failure_costs_its_own_response(name: str, words: str) -> None:
         ("raises_later", "raised KeyError: 'x'"),
         ("returns_text", "returned 'x', expected a finite number"),
         ("returns_nan", "returned nan, expected a finite number"),
-        ("returns_too_much", "returned 1e+200, expected at most 3.40282e+38, float32's largest number"),
+        ("returns_too_much", "returned 1e+200, expected a magnitude of at most 3.40282e+38 (float32)"),
     ],
 )
 def test_bad_result_is_a_failure_in_one_line(name: str, words: str) -> None:

@@ -143,7 +143,7 @@ def _axes_of_entry(text: str, name: str, another: str) -> str:
 
 
 def _documented(brackets: str) -> str:
-    """The letters of axes in brackets; a single word in parentheses is not an axis, as in ``reward(s)``."""
+    """The letters of axes in brackets; a single T or K in parentheses is not an axis, as in ``reward(s)``."""
     letters = _letters(brackets[1:-1].removesuffix(","))
     return "" if letters in ("T", "K") and brackets[0] == "(" and "," not in brackets else letters
 

@@ -85,7 +85,7 @@ _PADDING = frozenset({"padding", "pad", "padded"})
 def lookup_hint(target: Target, path: str, why: Unbindable) -> str:
     """A hint if a function is not found: a file is named like a standard module, or another name is similar.
 
-    Without a similar name, the functions of the module are listed. Empty if the module cannot be imported or has none.
+    Without a similar name, the functions of the module are listed. Empty if no hint applies.
     """
     module, _, name = path.rpartition(".")
     head, absent = module.partition(".")[0], isinstance(why, Absent)

@@ -17,7 +17,7 @@ from rl_sentinel.core.layout import Axis
 
 
 class _Outputs(dict[str, Any]):
-    """Outputs by name; a missing output is None, which the runner reports as not a tensor."""
+    """Outputs by name; a missing output is None, which is reported as not a tensor."""
 
     def __missing__(self, name: str) -> None:
         return None

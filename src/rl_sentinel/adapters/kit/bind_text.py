@@ -180,7 +180,7 @@ _OF_WORDS: Mapping[str, Codec] = {
 
 
 def _codec(name: str, axes: str, dtype: torch.dtype | None, *, array: bool) -> Codec:
-    """The codec of a column or another word, with these axes (empty: the usual ones)."""
+    """The codec of a column or another word; a word with one layout ignores ``axes``."""
     if name in _OF_WORDS:
         return _OF_WORDS[name]
     if name == "lengths":

@@ -72,7 +72,7 @@ class Column(OneColumn):
 
     @property
     def axes(self) -> frozenset[Axis]:
-        """The layout fields of the form, and the dtype if a model computes the column."""
+        """The layout fields of the form, and the dtype if a model computes the column and no dtype is fixed."""
         return self.form.axes | ({"dtype"} if self.name in MODEL_COLUMNS and self.dtype is None else frozenset())
 
     @override
@@ -170,7 +170,7 @@ class Lengths(Codec):
 
     @property
     def shapes(self) -> frozenset[str]:
-        """The response length if only responses are measured; otherwise empty: laws do not change prompt lengths."""
+        """``length`` if only responses are measured, otherwise empty."""
         return frozenset({"length"}) if self.of == "response" else frozenset()
 
     @override

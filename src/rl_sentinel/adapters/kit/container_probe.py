@@ -37,7 +37,7 @@ class Keys:
 
     ``tensor``: the function treats the object as a tensor. ``whole``: it iterates over all keys of a dict. ``rows``:
     the names are read from the items of a list with one item per response. ``inner``: the names that it reads from
-    unknown names, which may be dicts or objects. ``written``: the names that it sets, also in nested objects.
+    names that may be dicts or objects. ``written``: the names that it sets, also in nested objects.
     """
 
     known: dict[str, None] = field(default_factory=dict)

@@ -27,7 +27,7 @@ class Engines:
     def finished(self) -> dict[str, Any]:
         """The log-probs and versions of the response after the update.
 
-        All are infinite if the engines are still paused or asleep.
+        All are infinite if the engines have not sampled, because they are still paused or asleep.
         """
         self._sample(late=int(not self.is_new))
         absent = [_MISSING] * len(self.row["logprobs"])

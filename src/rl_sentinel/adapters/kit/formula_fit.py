@@ -27,8 +27,8 @@ NEAR = 1e-4
 def probes_of(boundary: Boundary) -> list[Batch]:
     """Batches that distinguish clip ranges: each log-ratio occurs with an advantage of each sign.
 
-    A single batch if the boundary does not read old log-probs and advantages. For a setting that is an offset, two of
-    the batches, and the same two with small advantages.
+    A single batch if the boundary does not read old log-probs and advantages. If the loss normalizes its advantages,
+    two of the batches, and the same two with small advantages.
     """
     batch = _far_from_reference(domain_probe(boundary), boundary)
     if not {"old_logprob", "advantage"} <= boundary.reads:
@@ -55,7 +55,7 @@ def _far_from_reference(batch: Batch, boundary: Boundary) -> Batch:
 
 
 def unclipped_probes(boundary: Boundary) -> list[Batch]:
-    """Two batches whose ratios are near 1, within any clip range; in the second the advantages are small."""
+    """Two batches whose ratios are near 1, within any usual clip range; in the second the advantages are small."""
     batch = domain_probe(boundary)
     ratios = torch.linspace(-0.03, 0.03, batch.mask.numel()).reshape(batch.mask.shape)
     probes = [

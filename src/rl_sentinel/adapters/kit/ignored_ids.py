@@ -1,4 +1,4 @@
-"""Find the ignore index of a loss: -100 or -1 as the token id of tokens that do not train."""
+"""Find the ignore index of a loss, such as -100: the token id of tokens that do not train."""
 
 import ast
 import inspect

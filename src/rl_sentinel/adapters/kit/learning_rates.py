@@ -72,7 +72,7 @@ class MegatronSchedule:
         """The rate of the next update.
 
         Raises:
-            NotImplementedError: if ``lr_decay_style`` is not constant, linear or cosine.
+            NotImplementedError: during the decay, if ``lr_decay_style`` is not constant, linear or cosine.
         """
         first, most, least = (float(self.options[name]) for name in ("init_lr", "max_lr", "min_lr"))
         warm, end = (float(self.options[name]) for name in ("lr_warmup_steps", "lr_decay_steps"))
@@ -90,7 +90,7 @@ class MegatronSchedule:
 
 
 def rate_boundary(path: str, step: Step, families: Mapping[str, Settings], claimed: Claims, reach: str) -> Boundary:
-    """The rates that a step returns, one per row."""
+    """The boundary of the rates that a step returns, one per row."""
     return Boundary(
         path=path,
         stage="batch",

@@ -89,7 +89,7 @@ def _key_needed(boundary: Boundary, settings: Settings) -> str:
 
 
 def candidates(name: str, literals: tuple[float, ...]) -> tuple[float, ...]:
-    """The values to try for a number: the suitable literals; without suitable literals, usual values.
+    """The values to try for a number: the suitable literals (and 1 for a discount), or else usual values.
 
     A clip range may be written as its bounds, 0.8 and 1.2.
     """

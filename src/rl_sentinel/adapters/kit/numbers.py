@@ -65,7 +65,7 @@ _TEMPERATURE = 0.7
 
 
 def numbers(function: Callable[..., Any], stage: Stage) -> tuple[dict[str, Scalar], dict[str, float]]:
-    """The numbers of a function by their names in formulas, and the values to pass for parameters without a default.
+    """The numbers of a function by their names in formulas, and the values to pass to its parameters.
 
     Example:
         >>> from rl_sentinel.adapters.kit.numbers import numbers
@@ -89,7 +89,7 @@ def numbers_by_name(values: Mapping[str, float], stage: Stage) -> dict[str, Scal
 
 
 def formula_names(role: str) -> tuple[str, ...]:
-    """The names that the number of this role has in formulas, at any stage; empty for discounts and unknown roles."""
+    """The names that the number of this role has in formulas, at any stage; empty for a role without such names."""
     weights = {
         "kl_weight": ("kl_loss_coef", "kl_coef"),
         "entropy_weight": ("entropy_coeff",),

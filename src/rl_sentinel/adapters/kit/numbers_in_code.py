@@ -1,4 +1,4 @@
-"""Read numbers with a known name from a user's code: ``self``, configurations, globals, closures."""
+"""Read numbers from a user's code: ``self``, configurations, globals, closures, literals."""
 
 import dis
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
@@ -126,7 +126,7 @@ def _assigned(holder: object, name: str, number: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Literals:
-    """The numbers in a function's code without a known name, and in the functions of its module that it names.
+    """The numbers in a function's code, and in the functions of its module that it names.
 
     Attributes:
         floats: literals, defaults of parameters, and floats that the code reads from a global, its object or a

@@ -21,8 +21,8 @@ class Observed:
     """The columns, the settings and the sizes that were read from an actual call.
 
     A column that is missing in ``columns`` is unknown, not 0. ``lengths_assumed`` is True if no argument determines the
-    lengths: then every response fills its row after a one-token prompt, and packed tokens are one row. Rebuilding the
-    call from these sizes gives the same arguments.
+    lengths: then every response fills its row, a prompt of unknown length has one token, and packed tokens are one row.
+    Rebuilding the call from these sizes gives the same arguments.
     """
 
     columns: Mapping[str, Tensor]
@@ -113,7 +113,8 @@ def _match_arguments(step: Step, arguments: Mapping[str, Any]) -> Iterator[tuple
 def complete(sizes: Sizes) -> Sizes:
     """Compute missing sizes: a length from the other two, the width from the mask or the lengths.
 
-    If the lengths are unknown, assume that every response fills its row, and that every prompt has one token.
+    If the lengths are unknown, assume that every response fills its row, and that a prompt of unknown length has one
+    token.
     """
     sizes = _derive(sizes)
     if sizes.length is not None:

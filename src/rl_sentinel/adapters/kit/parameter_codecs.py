@@ -215,7 +215,7 @@ def _by_name(slot: Slot, role: str, path: str, arguments: Arguments) -> Codec | 
 
 
 def _discount(slot: Slot, role: str, arguments: Arguments) -> Codec | None:
-    """A discount below 1 if the slot has none; None if it keeps its default."""
+    """A discount below 1 if the default is missing or 1; None if the slot keeps its default."""
     default = slot.default
     if slot.required or (default == 1 and role not in arguments.kept):
         arguments.numbers[role] = DISCOUNTS[role]
@@ -227,7 +227,7 @@ def _discount(slot: Slot, role: str, arguments: Arguments) -> Codec | None:
 
 
 def _column_by_name(slot: Slot, role: str, arguments: Arguments) -> str:
-    """The column (or other word of a binding) for the name of a slot; empty if the slot keeps its default."""
+    """The column (or other word of a binding) that the name of a slot stands for; otherwise empty."""
     # a kl may be the name of an estimator, a weight, or a switch
     if role == "kl" and isinstance(slot.default, str | int | float):
         return ""

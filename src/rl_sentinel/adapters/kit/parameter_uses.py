@@ -1,4 +1,4 @@
-"""Read from the code of a function how it uses a parameter: as a text, a flag or an integer, or its number of axes."""
+"""Read from the code of a function which parameters are texts, flags or numbers, and whose axes it counts."""
 
 import ast
 import dis

@@ -33,7 +33,7 @@ def codes_of(code: CodeType) -> Iterator[CodeType]:
 
 
 def words_of(code: CodeType) -> frozenset[str]:
-    """All names in the code, and all strings that may be keys of a configuration."""
+    """The globals, attributes and free variables in the code, and strings that may be keys of a configuration."""
     codes = list(codes_of(code))
     texts = {c for one in codes for c in one.co_consts if isinstance(c, str) and c.isidentifier()}
     return frozenset(texts).union(*((*one.co_names, *one.co_freevars) for one in codes))

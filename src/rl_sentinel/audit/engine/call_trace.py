@@ -19,7 +19,8 @@ def entered(root: Path, files: Collection[str] = ()) -> Iterator[list[str]]:
 
     Functions that only other threads entered (threads started meanwhile) come next, in alphabetical order. ``files``
     are the names of code without a file, such as notebook cells, to record too. A method that a decorator generates,
-    such as the constructor of a dataclass, comes last, with the file of its class and line 0.
+    such as the constructor of a dataclass, comes last, with the file of its class and line 0, if another function was
+    entered.
     """
     base = str(root.resolve()) + "/"
     functions: dict[str, None] = {}

@@ -127,7 +127,7 @@ class CodeEntries:
         return sorted({(code.co_filename.removeprefix(self.base), code.co_firstlineno) for code in outermost})
 
     def is_complete(self) -> bool:
-        """Whether the record is complete: no other process ran code for this process, and no code object was copied."""
+        """Whether it is known that no other process ran code for this process, and that no code object was copied."""
         waited_for = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
         try:
             alive = any(children.read_bytes() for children in Path("/proc/self/task").glob("*/children"))

@@ -51,7 +51,7 @@ class CodeUse:
         self.source.reads.clear()
 
     def event(self) -> Event:
-        """The code that this child entered and read; ``complete`` is True if it started no other process."""
+        """The code that this child entered and read; ``complete`` is as in ``CodeEntries.is_complete``."""
         used = {"functions": self.entries.entered_since(), "reads": sorted(self.source.reads)}
         return {"event": "used-code", **used, "complete": self.entries.is_complete()}
 

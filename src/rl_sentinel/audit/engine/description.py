@@ -89,7 +89,7 @@ class _Walk:
         self.add_all(kind, (part for item in mapping.items() for part in item))
 
     def add_state(self, value: Any) -> None:  # noqa: ANN401 - an object with attributes
-        """Hash an instance of a Python class: its attributes, and its items if it is a container.
+        """Hash an instance of a Python class: its type, attributes and slots.
 
         Raises:
             _UndescribableError: if the object has neither attributes nor slots.

@@ -73,7 +73,7 @@ class Asker:
         Raises:
             NotApplicable: if the target's trainer could not make this call.
             Refused: if the target refuses the case.
-            Crashed: if the target fails by an accident.
+            Crashed: if the target fails with an unintended error.
             Misbehaved: if an output differs from its declaration.
         """
         columns, observations = tuple(gradients), self.cache.get(id(case.batch))

@@ -64,7 +64,7 @@ def prepare(pairs: Iterable[tuple[Law, Domain]], seed: int, budget: int) -> None
 def search(  # noqa: PLR0913 - what decides the cases
     law: Law, ask: Asker, setting: str, *, seed: int, budget: int, long_run: bool = False
 ) -> Judgment:
-    """Check the law on the cases of its selection, until one breaks it.
+    """Check the law on the cases of its selection, until one breaks it or enough are compared.
 
     A law that fails only ``"on-all-cases"`` is checked until one case holds.
 
@@ -177,7 +177,7 @@ def _first_break(law: Law, ask: Asker, case: Case, key: str = "") -> Break | boo
 
 
 def smallest(law: Law, ask: Asker, found: Break) -> Break:
-    """Shrink the case of a break to the smallest one that breaks the same expectation.
+    """Shrink the case of a break to a small one that breaks the same expectation.
 
     A law that is broken only if all cases break it keeps its first case: on a smaller case, a sound boundary could
     break it too.
@@ -251,7 +251,8 @@ def _moves(ask: Asker, case: Case) -> bool:
     """Whether the first output changes when a signal column changes; True if the boundary reads no such column.
 
     Raises:
-        Refused: if no change of a column changes the output, and the target refuses a changed batch.
+        Refused: or ``NotApplicable``, if the target refuses the case, or refuses a changed batch while no accepted
+            change changes the output.
     """
     signals = [name for name in sorted(ask.boundary.reads) if COLUMNS[name]["role"] == "signal"]
     before, main = ask(case), next(iter(ask.boundary.outputs))

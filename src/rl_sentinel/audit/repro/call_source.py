@@ -161,7 +161,7 @@ class Source:
         """Include the statement of a module that defines a name, such as an alias of a type, or import the name.
 
         Raises:
-            Unwritable: if the name is not the only target of an assignment.
+            Unwritable: if neither an assignment to this name alone nor an import defines it.
         """
         while (found := _assignment(name, module)) is None:
             module = _imported_from(name, module)

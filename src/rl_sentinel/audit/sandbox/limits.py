@@ -41,7 +41,7 @@ def limit_memory(more: int, *, permanent: bool) -> None:
 
 
 def die_with_parent() -> None:
-    """Make the kernel kill this process when its parent ends for any reason."""
+    """On Linux, make the kernel kill this process when its parent ends for any reason."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 

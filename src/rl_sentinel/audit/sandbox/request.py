@@ -19,10 +19,10 @@ class Request:
 
     ``root`` is the folder that holds the target's import package; ``boundaries`` are path patterns, one of which must
     match; ``budget`` is the number of random cases per law and boundary besides all small cases, or 0 to try only the
-    leading cases; ``enters`` are functions of the target, ``FILE:NAME``, one of which a boundary must enter on a case
-    of its smoke check; ``function`` is a user's ``module:name`` with its ``stage``, ``algorithm``, ``claims``, its
-    bindings (``bind``) and the ``numbers`` of its formula; ``recipe`` is a recipe of the trainer as JSON, and
-    ``search_path`` the folders where modules that it names are found; ``records`` are the stored findings to replay;
+    leading cases; ``enters`` are functions of the target, ``FILE:NAME``, one of which a boundary must name or enter;
+    ``function`` is a user's ``module:name`` with its ``stage``, ``algorithm``, ``claims``, its bindings (``bind``) and
+    the ``numbers`` of its formula; ``recipe`` is a recipe of the trainer as JSON, and ``search_path`` the folders where
+    modules that it names are found; ``records`` are the stored findings to replay;
     ``target`` is provenance for the evidence. With ``records_code``, events say which functions of the target decided
     each verdict. ``unchanged`` maps boundaries (path and setting, joined by a line break) to digests of their
     descriptions: a boundary with this digest is not checked, if the loaded modules are still ``modules``.

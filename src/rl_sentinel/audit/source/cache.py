@@ -25,7 +25,7 @@ def home() -> Path:
 
 
 def digest_of(folder: Path) -> str:
-    """SHA-256 over names and bytes of all files below a folder, without compiled code."""
+    """SHA-256 over names and bytes of all files below a folder, except ``__pycache__`` and the seal."""
     total = hashlib.sha256()
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         if path.name == _SEAL or "__pycache__" in path.parts:

@@ -107,7 +107,7 @@ def read_project(folder: Path) -> Project:
     """The project of a folder.
 
     Raises:
-        SentinelError: if no file has the table or the table is wrong; the message suggests the nearest key.
+        SentinelError: if no file has the table, or the table is wrong.
     """
     file = project_file(folder)
     if file is None:

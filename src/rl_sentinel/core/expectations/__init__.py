@@ -1,4 +1,4 @@
-"""Expectations: conditions that a law states on the results of a boundary; the runner checks them."""
+"""Expectations: conditions that a law states on the results of a boundary."""
 
 from rl_sentinel.core.expectations.answers import Answers, Listed
 from rl_sentinel.core.expectations.base import Change, Expectation, Measured, Pair, changed

@@ -58,7 +58,7 @@ class Answers(Expectation):
     key: str = field(default="", kw_only=True)
 
     def measure(self) -> Measured | None:
-        """A distance of 1 if the call raised an exception."""
+        """A distance of 1 if the call raised an exception, else 0."""
         return Measured(float(bool(self.exception)), 0.0)
 
     def broken(self) -> Tensor:

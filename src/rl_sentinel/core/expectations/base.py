@@ -80,7 +80,7 @@ class Expectation(ABC):
 
     @abstractmethod
     def broken(self) -> Tensor:
-        """True at each position of the observed tensor at which the value is not as expected."""
+        """True at each position at which the result is not as expected."""
 
     @abstractmethod
     def sentence(self) -> str:

@@ -72,7 +72,7 @@ class Equal(Expectation):
         return measured.allowed if measured else 0.0
 
     def sentence(self) -> str:
-        """The first broken cell, with the change that moved it or the expected value."""
+        """The text ``says``; without it, the first broken cell, with the change that moved it or the expected value."""
         if self.says:
             return self.says
         if self.expected.shape != self.observed.shape:

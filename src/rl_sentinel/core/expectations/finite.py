@@ -23,7 +23,7 @@ class Finite(Expectation):
     key: str = field(default="", kw_only=True)
 
     def measure(self) -> Measured | None:
-        """An infinite distance if a number is not finite, else 0."""
+        """An infinite distance if a number is not finite, else 0; None if no position is compared."""
         where = torch.ones_like(self.observed, dtype=torch.bool) if self.where is None else self.where
         return Measured(math.inf if bool(self.broken().any()) else 0.0, 0.0) if bool(where.any()) else None
 

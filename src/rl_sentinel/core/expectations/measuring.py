@@ -10,7 +10,7 @@ ROUNDINGS = 64
 
 
 def because(text: str, reason: str) -> str:
-    """Append a reason to a sentence, after a colon."""
+    """A sentence with its reason, if any, after a colon."""
     return f"{text}: {reason}" if reason else text
 
 

@@ -31,7 +31,7 @@ class Refuses(Expectation):
     key: str = field(default="", kw_only=True)
 
     def measure(self) -> Measured | None:
-        """A distance of 1 if an attempt has the wrong result."""
+        """A distance of 1 if an attempt has the wrong result, else 0; None without attempts."""
         return Measured(float(bool(self.broken().any())), 0.0) if self.attempts else None
 
     def broken(self) -> Tensor:

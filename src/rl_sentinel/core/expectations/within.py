@@ -36,7 +36,10 @@ class Within(Expectation):
         return self.strict
 
     def measure(self) -> Measured | None:
-        """The largest excess over a bound; infinite for NaN, and 1 if a number is only equal to a strict bound."""
+        """The largest excess over a bound; infinite for NaN, 1 if a number only equals a strict bound.
+
+        None if no number is compared.
+        """
         where = torch.ones_like(self.observed, dtype=torch.bool) if self.where is None else self.where
         if not bool(where.any()):
             return None

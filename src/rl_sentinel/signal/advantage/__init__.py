@@ -1,1 +1,1 @@
-"""Advantage estimators: one module each, with ``advantages(...)``; one number per row."""
+"""Advantage estimators: one module each, with ``advantages(...)``; one number per row or token."""

@@ -88,7 +88,7 @@ def refuse_names(function: Callable[..., Any], unknown: Iterable[str], given: Ma
     """Raise for keywords that a function does not have, or for a required parameter that is missing.
 
     Raises:
-        ArgumentNameError: names the first such keyword, and the parameter whose name is nearest to it.
+        ArgumentNameError: names the first such keyword and a similar parameter, or the missing parameters.
 
     Example:
         >>> from rl_sentinel.signal.kernels.argument_checks import refuse_names

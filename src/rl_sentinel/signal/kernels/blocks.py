@@ -78,7 +78,9 @@ def _in_blocks(
 def fused(
     kernel: Callable[..., Sloped], *, columns: Callable[..., list[Tensor]] | None = None
 ) -> Callable[[Callable[P, Tensor]], Callable[P, Tensor]]:
-    """Decorate a loss: a kernel computes it if the batch is large and only the first column needs a gradient.
+    """Decorate a loss: a kernel computes it if the batch is large and no column but the first needs a gradient.
+
+    In forward mode and under ``torch.func``, the formula always does.
 
     Args:
         kernel: called as ``kernel(mask, *columns, **numbers)``; minus the loss of each token, and its slope to the

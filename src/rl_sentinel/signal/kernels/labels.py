@@ -5,7 +5,7 @@ from torch import Tensor
 
 
 def places(group: Tensor) -> Tensor:
-    """``[B]``: the index of each row's group, from 0 and below B; ``torch.unique`` without its sort.
+    """``[B]``: the index of each row's group, from 0 and below B.
 
     The fast path reads the range of the labels, so it is for a CPU; on other devices it would wait for the device.
     """

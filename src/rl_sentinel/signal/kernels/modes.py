@@ -6,7 +6,7 @@ from torch.autograd import forward_ad
 
 
 def traced(*columns: Tensor) -> bool:
-    """Whether forward-mode autograd or ``torch.func`` is active; these support plain operations only.
+    """Whether ``torch.func`` is active, or a column has a tangent of forward mode; these support plain operations only.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""Log-probs and entropy from hidden states in blocks of the vocabulary: no ``[.., V]`` tensor in either pass."""
+"""Log-probs and entropy from hidden states in blocks: no ``[.., V]`` tensor, except for second derivatives."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple

@@ -1,6 +1,7 @@
 """Token losses with hand-written derivatives, for :func:`~rl_sentinel.signal.kernels.blocks.fused`.
 
-Each function returns minus the loss of its name at each token, and its slope: the derivative by the first column.
+Each function named like a loss returns minus this loss at each token, and its slope: the derivative by the first
+column.
 """
 
 import torch

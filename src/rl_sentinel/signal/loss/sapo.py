@@ -41,7 +41,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two temperatures and
     .. math:: L_t = -\frac{4}{\tau_t} \sigma(\tau_t (\rho_t - 1)) A_t, \quad
         \tau_t = \tau_{pos} \text{ where } A_t > 0 \text{, else } \tau_{neg}
 
-    At ratio 1 the gradient equals that of REINFORCE; on both sides of 1 it is smaller.
+    At ratio 1 the gradient equals that of REINFORCE; on both sides of 1 the gate closes smoothly.
 
     Args:
         logprob: log-probs of the current policy, in nats; the gradient is taken to these.

@@ -77,7 +77,7 @@ def bind_parameters(
     """Bind a recipe's values to a function; ``columns`` are the parameters that the trainer passes.
 
     Raises:
-        SentinelError: if a parameter is unknown or missing, or its type differs from the annotation.
+        SentinelError: if a parameter is unknown or missing, or its value does not fit the annotation.
     """
     signature = inspect.signature(function).parameters.items()
     parameters = {n: p for n, p in signature if n not in columns and p.kind not in _VARIADIC}
@@ -112,7 +112,7 @@ def _is_column(kind: object) -> bool:
 
 
 def _convert(key: str, value: object, kind: object) -> object:
-    """Convert a list of numbers to a tensor if the annotation is a tensor; check the type of any other value."""
+    """Convert a list of numbers if the annotation is a tensor; check the value if it is bool, int, float or str."""
     if _is_tensor(kind):
         if not isinstance(value, tuple) or any(not isinstance(x, (int, float)) or isinstance(x, bool) for x in value):
             raise SentinelError(f"{key} is {value!r}, expected a list of numbers, such as [1.0, 0.5]")

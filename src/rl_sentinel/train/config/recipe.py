@@ -64,7 +64,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     """Load a recipe from a TOML file and apply overrides such as ``seed=1`` and ``update.rate=1e-3``.
 
     Raises:
-        SentinelError: one line that names the file and the key, with a suggestion for an unknown key.
+        SentinelError: one line on a file that cannot be read, or on the first invalid override or key.
     """
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))

@@ -59,7 +59,7 @@ KL_COLUMNS = frozenset({"logprob", "ref_logprob", "rollout_logprob", "mask"})
 class Selection:
     """The components of a recipe, with their parameters bound.
 
-    ``reads`` are the columns that the estimator and the loss read. ``lazy`` is True if rows with advantage 0 have
+    ``reads`` are the required parameters of the estimator and the loss. ``lazy`` is True if rows with advantage 0 have
     gradient 0, so that they can be skipped. ``needs_old_logprob`` is True if a correction compares the sampling
     policy with the policy before the update. ``choose_tokens`` selects the tokens that the loss treats differently.
     ``additive`` is True if the gradients of parts of a mini-batch add up. ``claims`` are the ``CLAIMS`` of the
@@ -89,7 +89,7 @@ def select_components(recipe: Recipe, environment: Environment | None = None) ->
 
     Args:
         recipe: the recipe.
-        environment: replaces the recipe's environment, which is then neither built nor tried.
+        environment: used for training instead of the recipe's environment, without a trial.
 
     Raises:
         SentinelError: one line on a name or parameter that is unknown, missing or impossible, or on two settings that
@@ -238,7 +238,7 @@ def _claims(function: Callable[..., Tensor]) -> dict[str, str]:
 
 
 def _held_out(recipe: Recipe, environment: Environment) -> Environment | None:
-    """The environment of evaluations: the recipe's environment with some changed keys."""
+    """The recipe's environment with the keys of ``evaluation.environment``; None without evaluations."""
     if recipe.evaluation is None:
         return None
     changed = recipe.evaluation.environment
@@ -255,7 +255,7 @@ def _held_out(recipe: Recipe, environment: Environment) -> Environment | None:
 
 
 def _environment(component: Component) -> Environment:
-    """A shipped environment, by its module's name, or a user's class."""
+    """A shipped environment, by the name of its module, or an instance of a user's class."""
     environments, name = defined(rl_sentinel.train.rollout.environment, "Environment"), component.name
     if ":" not in name and name not in environments:
         raise SentinelError(f"environment.name {name!r} is unknown, {nearest(name, list(environments))}")

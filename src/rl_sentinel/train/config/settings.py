@@ -20,7 +20,7 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Table(pydantic.BaseModel):
-    """A table of a recipe. Unknown keys and values of a wrong type are errors."""
+    """A table of a recipe. Values of a wrong type are errors, and so are unknown keys, except in :class:`Component`."""
 
     model_config = pydantic.ConfigDict(
         extra="forbid", strict=True, frozen=True, allow_inf_nan=False, ser_json_inf_nan="constants"
@@ -35,7 +35,7 @@ class Component(Table):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """All keys except the name."""
+        """The keys that are not fields of the class."""
         return dict(self.model_extra or {})
 
 
@@ -136,7 +136,7 @@ class RewardSettings(Table):
     @pydantic.field_validator("least", "most")
     @classmethod
     def _no_bound(cls, bound: float | None, field: pydantic.ValidationInfo) -> float | None:
-        """Replace an infinite bound, which bounds nothing, by None, since JSON has no infinity."""
+        """Replace -inf in ``least`` and inf in ``most``, which bound nothing, by None, since JSON has no infinity."""
         return None if bound == (-math.inf if field.field_name == "least" else math.inf) else bound
 
 

@@ -28,7 +28,7 @@ def import_object(key: str, reference: str) -> Any:  # noqa: ANN401 - whatever t
     """Import ``pkg.module:name`` or ``file.py:name``; a file is imported once, even through a symlink.
 
     Raises:
-        SentinelError: if the import fails, with the original error.
+        SentinelError: if the reference is malformed or cannot be imported.
     """
     module, _, name = reference.rpartition(":")
     if not (module and name):
@@ -79,7 +79,7 @@ def call_user_code(what: str, function: Callable[..., Any], *args: Any, **kwargs
         kwargs: its keyword arguments.
 
     Raises:
-        SentinelError: if the function raises, with the original error and its line. A ``SentinelError`` passes.
+        SentinelError: if the function raises, with the original error. A ``SentinelError`` passes unchanged.
     """
     try:
         return function(*args, **kwargs)
@@ -153,7 +153,7 @@ def check_advantages(result: object, _args: tuple[Any, ...]) -> str:
 
 
 def check_loss(result: object, args: tuple[Any, ...]) -> str:
-    """A :data:`ResultCheck` of a loss: its result is a scalar, with a gradient if any argument has one."""
+    """A :data:`ResultCheck` of a loss: a float scalar, with a gradient if a positional argument requires one."""
     if not isinstance(result, Tensor) or result.dim() > 0 or not result.is_floating_point():
         return "a float tensor without dimensions"
     differentiable = any(isinstance(x, Tensor) and x.requires_grad for x in args)
@@ -173,7 +173,7 @@ def describe(value: object) -> str:
 
 
 def _summary(error: BaseException, function: object = None) -> str:
-    """An error in one line, with the last line of its traceback that is in the file of ``function`` (else the last)."""
+    """An error in one line, with its place if known, preferably in the file of ``function``."""
     text = " ".join(str(error).split())
     kind = type(error).__name__
     if not isinstance(error, (ImportError, AttributeError, SyntaxError, OSError)) or not text:

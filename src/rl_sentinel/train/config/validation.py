@@ -114,13 +114,13 @@ def _validate_populations(recipe: Recipe, claims: dict[str, str]) -> None:
 
 
 def _validate_kl_control(recipe: Recipe) -> None:
-    """Reject a KL target without a coefficient, and a horizon so short that one step sets the coefficient to 0."""
+    """Reject a KL target without a coefficient, and a horizon so short that one step could set the coefficient to 0."""
     kl, samples = recipe.kl, recipe.rollout.prompts * recipe.rollout.responses
     if kl is None or kl.target is None or kl.horizon is None:
         return
     if not kl.reward and not kl.loss:
         raise SentinelError(
-            f"kl.target is {kl.target} with kl.reward and kl.loss 0, expected one of them above 0: "
+            f"kl.target is {kl.target} with kl.reward and kl.loss 0, expected kl.reward or kl.loss above 0:  "
             "the target adapts this coefficient"
         )
     if samples >= kl.horizon / BOUND:
@@ -173,7 +173,7 @@ def _validate_evaluation(recipe: Recipe) -> None:
 
 
 def _validate_columns(recipe: Recipe, reads: frozenset[str], parts: tuple[str, ...]) -> None:
-    """Reject a column that is read but not produced, or produced but not read."""
+    """Reject missing and unused columns, a critic of a loaded policy, and a shaped reward with a greedy baseline."""
     estimator, rollout = recipe.estimator.name, recipe.rollout
     if "value" in reads and recipe.critic is None:
         raise SentinelError(

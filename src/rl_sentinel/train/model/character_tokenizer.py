@@ -49,7 +49,7 @@ class CharacterTokenizer:
         """Render a conversation.
 
         Raises:
-            SentinelError: if there is no template, because this tokenizer has no default template.
+            SentinelError: without a template, since this tokenizer has none, or if the template fails.
         """
         if template is None:
             fix = "the tokenizer of the tiny policy has no template"

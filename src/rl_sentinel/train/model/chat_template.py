@@ -19,7 +19,7 @@ def read_template(path: str) -> str:
     """The text of a template file, which must be valid Jinja.
 
     Raises:
-        SentinelError: if it cannot be read, or is malformed.
+        SentinelError: if it cannot be read, or is empty or malformed.
     """
     try:
         text = Path(path).expanduser().read_text(encoding="utf-8")

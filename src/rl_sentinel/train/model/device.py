@@ -43,7 +43,7 @@ def resolve_device(name: str) -> torch.device:
 
 
 def send(values: Tensor, device: torch.device) -> Tensor:
-    """Copy a tensor to a device; a copy from the CPU to CUDA does not block, because it is from pinned memory.
+    """Move a tensor to a device; from the CPU to CUDA through pinned memory, without blocking.
 
     Example:
         >>> import torch

@@ -34,8 +34,8 @@ def apply_lora(policy: Policy, settings: LoraSettings | None, *, seed: int) -> N
     settings, nothing is changed.
 
     Raises:
-        SentinelError: if peft is not installed, if a target is not a module of the model or is its output projection,
-            or if a module in ``whole`` has no weight or is a target.
+        SentinelError: if peft is not installed or rejects the targets, if a target is the output projection, or if a
+            module in ``whole`` has no weight or is a target.
     """
     if settings is None:
         return
@@ -59,7 +59,7 @@ def apply_lora(policy: Policy, settings: LoraSettings | None, *, seed: int) -> N
 
 
 def _require_modules(model: nn.Module, settings: LoraSettings) -> None:
-    """Reject the output projection as a target, and ``whole`` modules that have no separate weights."""
+    """Reject the output projection as a target, and modules in ``whole`` that have no weight or are targets."""
     head = getattr(model, "head", None)
     for name, module in model.named_modules():
         if name.split(".")[-1] in settings.targets and head is not None and getattr(module, "weight", None) is head:

@@ -176,7 +176,7 @@ def load_policy(name: str, *, precision: str = "fp32", device: torch.device = CP
     """Load a policy with transformers, with weights in float32.
 
     Raises:
-        SentinelError: if transformers is not installed, or cannot load the model.
+        SentinelError: if transformers is not installed or cannot load the model, or no token ends a response.
     """
     require_transformers()
     require_folder(name)
@@ -197,7 +197,7 @@ def require_folder(name: str) -> None:
     """Reject a path that does not exist, which transformers would look for on the Hub.
 
     Raises:
-        SentinelError: if the name is a path, absolute or in a folder that exists, and does not exist itself.
+        SentinelError: if the name is a missing path: absolute, starting with a dot, or in an existing folder.
     """
     path = Path(name).expanduser()
     is_path = path.is_absolute() or name.startswith(".") or (len(path.parts) > 1 and path.parent.is_dir())
@@ -209,7 +209,7 @@ def init_pretrained(name: str, *, precision: str = "fp32") -> tuple[Policy, Any]
     """A policy with the shapes of a model and random weights, and the configuration of the model in transformers.
 
     Raises:
-        SentinelError: if transformers is not installed, or cannot read the configuration.
+        SentinelError: if transformers is not installed or cannot read the model's files, or no token ends a response.
     """
     require_transformers()
     require_folder(name)

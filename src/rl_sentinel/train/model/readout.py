@@ -11,7 +11,7 @@ Readout = Callable[[Tensor, Tensor | None], Tensor]
 
 
 def logits(states: Tensor, weight: Tensor | None) -> Tensor:
-    """Logits: hidden states times the weight of the output projection."""
+    """Hidden states times the weight of the output projection; without a weight they are logits already."""
     return states if weight is None else functional.linear(states, weight)
 
 

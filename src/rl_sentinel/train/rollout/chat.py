@@ -16,7 +16,7 @@ _MARK = "<<<response>>>"
 
 @dataclass(frozen=True)
 class ChatEnvironment:
-    """An environment whose prompts are user messages, and whose replies are the user's next messages.
+    """An environment whose tasks and replies are rendered with a chat template.
 
     ``template`` is a Jinja text, or None for the tokenizer's own template.
     """
@@ -40,7 +40,7 @@ class ChatEnvironment:
         """The inner environment's reply; a text is rendered as the end of the response and the next user message.
 
         Raises:
-            SentinelError: if the template leaves out earlier responses.
+            SentinelError: if the template fails, or leaves out earlier responses.
         """
         return self._rendered(Request(task, tuple(responses), ended), self.inner.reply(task, responses, ended=ended))
 
@@ -82,10 +82,10 @@ def apply_chat(environment: None, chat: ChatSettings | None, tokenizer: Tokenize
 
 
 def apply_chat(environment: Environment | None, chat: ChatSettings | None, tokenizer: Tokenizer) -> Environment | None:
-    """Wrap an environment so that it renders the recipe's chat template; without a template, return it unchanged.
+    """Wrap an environment so that it renders the recipe's chat template; without ``chat``, return it unchanged.
 
     Raises:
-        SentinelError: if the template cannot be read, or the tokenizer has none.
+        SentinelError: if the template cannot be read or rendered, or the tokenizer has none.
     """
     if chat is None or environment is None:
         return environment

@@ -20,7 +20,7 @@ from rl_sentinel.train.run import rng
 
 
 class CheckedEnvironment:
-    """An environment whose ``task`` and ``reply`` are validated; other attributes come from the inner environment."""
+    """An environment whose tasks and replies are validated; other attributes come from the inner environment."""
 
     def __init__(self, inner: Any, name: str) -> None:  # noqa: ANN401 - what a recipe named
         """Store the environment, and its name in the recipe for messages.
@@ -57,7 +57,7 @@ class CheckedEnvironment:
         """The next text, or an outcome with its numbers converted to floats.
 
         Raises:
-            SentinelError: if the inner environment raises, or returns neither a text nor an outcome.
+            SentinelError: if the inner environment raises, or returns neither a text nor a valid outcome.
         """
         reply = call_user_code(self._key("reply"), self._inner.reply, task, responses, ended=ended)
         return self._checked_reply("reply", reply)
@@ -115,7 +115,7 @@ class CheckedWarmStartEnvironment(CheckedEnvironment):
         answer = call_user_code(self._key("warm"), self._inner.warm, rng)
         three = isinstance(answer, (tuple, list)) and len(answer) == 3
         if not three or not isinstance(answer[0], str) or not answer[0] or not isinstance(answer[1], str):
-            raise self._wrong("warm", describe(answer), "a prompt, a response, and whether it ends")
+            raise self._wrong("warm", describe(answer), "a prompt that is not empty, a response, and whether it ends")
         return answer[0], answer[1], bool(answer[2])
 
 
@@ -130,10 +130,10 @@ def wrap_environment(inner: Any, name: str) -> Environment:  # noqa: ANN401 - wh
 
 
 def try_environment(environment: Environment, recipe: Recipe) -> None:
-    """Draw the first task and the first demonstration before a model is loaded; check that they fit the policy.
+    """Draw the first task; for the tiny policy, check that the task and the first demonstration fit.
 
     Raises:
-        SentinelError: if they are invalid or too long.
+        SentinelError: if they are invalid or too long, or do not fit the recipe's ``[chat]`` or ``[warm]``.
     """
     rollout, warm = recipe.rollout, recipe.warm
     if warm is not None and not hasattr(environment, "warm"):

@@ -1,4 +1,4 @@
-"""Call functions concurrently, each with a time limit; a call that hangs or raises does not affect other results."""
+"""Call functions concurrently, each with a time limit."""
 
 import asyncio
 import faulthandler

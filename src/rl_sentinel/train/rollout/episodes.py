@@ -49,7 +49,7 @@ class Episode:
 
     @property
     def failure(self) -> str:
-        """Why the episode has no reward; "" if it has one."""
+        """Why the outcome has no reward; empty if it has one, or without an outcome."""
         return "" if self.outcome is None else self.outcome.failure
 
 
@@ -104,7 +104,8 @@ def play_episodes(  # noqa: PLR0913 - who samples, who replies, and the random n
     """Play turns until every episode has its outcome; ``measure`` times the phases.
 
     Raises:
-        SentinelError: if an episode has no outcome after the last turn, or its outcome has the wrong number of parts.
+        SentinelError: if an episode has no outcome after the last turn, its context is too long, or its outcome has the
+            wrong number of parts.
     """
     for turn in range(turns):
         if all(e.outcome is not None for e in episodes):
@@ -123,7 +124,7 @@ def play_episodes(  # noqa: PLR0913 - who samples, who replies, and the random n
                 _finish_turn(episode, response, reply, environment, tokenizer, tokens=draws.tokens)
     if any(e.outcome is None for e in episodes):
         raise SentinelError(
-            f"reply() of the environment returned a text in turn {turns}, expected an Outcome in the last turn: raise "
+            f"the environment replied with a text in turn {turns}, expected an Outcome in the last turn: increase "
             "rollout.turns"
         )
 

@@ -68,8 +68,8 @@ def build_rewards(key: str, value: object, columns: Collection[str]) -> tuple[Re
         columns: the columns of the data, which a function may take by name.
 
     Raises:
-        SentinelError: if a table is wrong, a function cannot be imported or takes an argument that does not exist, or
-            two functions have the same name.
+        SentinelError: if a table is wrong, a function cannot be imported or called with these arguments, or two
+            functions have the same name.
     """
     tables = [{"function": value}] if isinstance(value, str) else value
     if not isinstance(tables, (list, tuple)) or not tables or not all(isinstance(t, Mapping) for t in tables):
@@ -97,7 +97,7 @@ def score_all(
 
     Returns:
         An outcome per response. Its reward is the weighted sum and its parts are the results of the functions; if a
-        function raised, hung or did not return a finite number, it has the failure instead.
+        function raised, hung or did not return a finite float32 number, it has the failure instead.
     """
     results = call_all([reward.call(values) for values in responses for reward in rewards])
     size = len(rewards)
@@ -159,7 +159,7 @@ def _failure(reward: RewardFunction, result: object) -> str:
     if not isinstance(number, Real) or not math.isfinite(number):
         return f"{reward.key} returned {describe(result)}, expected a finite number"
     if abs(float(number)) > MOST:
-        return f"{reward.key} returned {describe(result)}, expected at most {MOST:g}, float32's largest number"
+        return f"{reward.key} returned {describe(result)}, expected a magnitude of at most {MOST:g} (float32)"
     return ""
 
 

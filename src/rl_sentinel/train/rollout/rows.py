@@ -21,7 +21,7 @@ def load_rows(path: str, split: str = "") -> tuple[Row, ...]:
         split: the split of a folder that has several.
 
     Raises:
-        SentinelError: if the path cannot be read, or has no rows; the message names the line.
+        SentinelError: if the path, the split or a line is not valid, or there are no rows.
     """
     file_or_folder = Path(path).expanduser()
     rows = _from_folder(file_or_folder, split) if file_or_folder.is_dir() else _from_lines(file_or_folder, split)

@@ -49,8 +49,7 @@ class Sampler:
     ) -> list[Episode]:
         """Sample this rank's episodes of an evaluation: a greedy one per held-out task, and the samples for pass@k.
 
-        The tasks and random numbers depend on the environment alone, so that evaluations of all steps and seeds use
-        the same ones.
+        The tasks and random numbers depend neither on the step nor on the seed, so that evaluations can be compared.
         """
         held_out = self.held_out
         assert held_out is not None  # noqa: S101 - built with the settings

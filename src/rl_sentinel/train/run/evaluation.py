@@ -27,9 +27,9 @@ def pass_at_k(correct: int, samples: int, k: int) -> float:
 def evaluation_metrics(episodes: Sequence[Episode], settings: EvaluationSettings) -> dict[str, float]:
     """The metrics of an evaluation.
 
-    ``accuracy`` and ``reward`` are means over the greedy responses, ``reward`` without failed rewards. ``failed`` is
-    the share of all responses whose reward failed (they count as wrong), ``ended`` the share of all responses that
-    ended. ``pass@k`` is a mean over the tasks.
+    ``accuracy`` and ``reward`` are means over the greedy responses, ``reward`` without failed rewards (0 if all
+    failed). ``failed`` is the share of all responses whose reward failed (they count as wrong), ``ended`` the share of
+    all responses that ended. ``pass@k`` is a mean over the tasks.
     """
     greedy = [e.outcome for e in episodes if e.greedy and e.outcome is not None]
     rewards = [o.reward for o in greedy if not o.failure]

@@ -63,10 +63,10 @@ def replay_failed_step(path: Path) -> tuple[str, str]:
     """Repeat the step of a dump.
 
     Returns:
-        The message of the failed step, and the message now: the same if it still fails, "" if it does not.
+        The message of the failed step, and the message now, which is empty if the step does not fail.
 
     Raises:
-        SentinelError: if the file is not a dump, or has another format version.
+        SentinelError: if the file is not a dump, has another format version, or its recipe cannot be run.
     """
     try:
         dump = torch.load(path, map_location="cpu", weights_only=True)

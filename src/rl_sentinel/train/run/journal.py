@@ -43,7 +43,7 @@ class Journal:
         """Create the directory if needed, lock it, and write ``recipe.json``; only the first rank does so.
 
         Raises:
-            SentinelError: if it cannot be created, is in use, or has a run of another recipe.
+            SentinelError: if the directory cannot be used, is in use, or has a run that does not fit the recipe.
         """
         folder = expanded(recipe.out, "out")
         if not ranks.is_first:
@@ -110,7 +110,7 @@ class Journal:
         """Truncate all files to a checkpoint's position; to nothing if there is no checkpoint.
 
         Raises:
-            SentinelError: if the metrics differ from the metrics at the checkpoint.
+            SentinelError: if the metrics differ from the metrics at the checkpoint, or a file cannot be written.
         """
         if not self.writes:
             return
@@ -130,7 +130,7 @@ class Journal:
 
 
 def _require_resumable(directory: RunDirectory, recipe: Recipe, folder: Path) -> None:
-    """Accept a directory without a step, or with the same recipe and at most as many steps as the recipe has."""
+    """Reject a run of another recipe, or with more steps than the recipe has."""
     if not directory.started or directory.recipe is None:
         return
     keys = differing_keys(recipe, directory.recipe)

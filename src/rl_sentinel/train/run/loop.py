@@ -41,7 +41,7 @@ from rl_sentinel.train.update.minibatch_gradient import NotFiniteError
 from rl_sentinel.train.update.policy_update import UpdateResult, learning_rate, require_finite_logprobs, update_policy
 from rl_sentinel.train.update.training_batch import PathError, TrainingBatch, build_training_batch
 
-#: Wraps ``signal.path.loss_ready``, for twin runs.
+#: Wraps the path of a selection, for twin runs.
 PathWrapper = Callable[[Callable[..., Ready]], Callable[..., Ready]]
 
 
@@ -60,7 +60,7 @@ def train(
         cache: the cache of warm starts, with the signature of ``audit.source.cache.cached_folder``.
         callbacks: progress reports.
         ranks: this process among all that train together.
-        wrap_path: wraps ``signal.path.loss_ready``, for twin runs.
+        wrap_path: wraps the path of the selection, for twin runs.
 
     Raises:
         SentinelError: one line on an error that the user can fix.
@@ -186,7 +186,7 @@ def _report_failures(run: Run, episodes: list[Episode]) -> None:
 
 
 def _log_completions(run: Run, episodes: list[Episode], batch: TrainingBatch) -> list[dict[str, Any]]:
-    """Write the responses of a step, if the recipe has this setting, and return the lines for the screen."""
+    """Write the responses of a step if they are due, and return the lines to print."""
     settings, step = run.recipe.completions, run.state.step + 1
     if not settings.every or step % settings.every:
         return []
@@ -196,7 +196,7 @@ def _log_completions(run: Run, episodes: list[Episode], batch: TrainingBatch) ->
 
 
 def _evaluate(run: Run) -> None:
-    """Evaluate the policy if an evaluation is due at this step, and save a checkpoint of the best evaluation."""
+    """Evaluate the policy if it is due, and save a checkpoint after a new best evaluation, except at step 0."""
     settings, state, recipe = run.recipe.evaluation, run.state, run.recipe
     if settings is None or (state.step % settings.every and state.step != recipe.steps):
         return
@@ -227,7 +227,7 @@ def _dump(run: Run, error: PathError | NotFiniteError) -> SentinelError:
     """Dump a failed step, and return the error that ends the run.
 
     Other ranks may not have failed, so no collective is called. With several ranks, the dump has the sampler's weights,
-    which are the weights before the step's first mini-batch.
+    which are not sharded.
     """
     step, rank = run.state.step + 1, "" if run.ranks.is_first else f"-rank-{run.ranks.rank}"
     dump = run.journal.folder / f"stopped-{step:08d}{rank}.pt"

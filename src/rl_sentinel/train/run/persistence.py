@@ -20,7 +20,7 @@ def resume_run(run: Run) -> None:
     """Restore the newest intact checkpoint, and truncate the logs to it; without a checkpoint, start from step 0.
 
     Raises:
-        SentinelError: if the checkpoint is of another recipe, or of other data.
+        SentinelError: if the checkpoint does not fit the recipe, the data or the metrics.
     """
     run.ranks.barrier()
     journal, say = run.journal, run.callbacks.message

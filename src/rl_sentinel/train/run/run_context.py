@@ -23,7 +23,7 @@ class Callbacks:
 
     ``warm_start`` gets the number of warm-start steps done and the total; ``step`` the metrics and the timing of a
     step; ``message`` a line of text; ``completions`` the responses to print; ``evaluation`` a step and its metrics.
-    ``opened`` is called with the run's folder, which is locked, before a model is built; an error there stops the run.
+    ``opened`` is called with the run's folder and selection before a model is built; an error there stops the run.
     """
 
     warm_start: Callable[[int, int], None] = lambda _done, _total: None

@@ -24,7 +24,7 @@ class RunDirectory:
 
     @property
     def started(self) -> bool:
-        """Whether a step was done; a run that failed before its first step leaves only its recipe."""
+        """Whether a step was done; a run may fail before its first step."""
         return self.steps > 0 or self.has_checkpoint
 
     @classmethod
@@ -32,7 +32,7 @@ class RunDirectory:
         """Read a directory without changing it.
 
         Raises:
-            SentinelError: if a file has the name of a run's file, but no run wrote it.
+            SentinelError: if the directory cannot be read, or no run wrote a file that has the name of a run's file.
         """
         metrics, timing = (folder / f"{name}.jsonl" for name in ("metrics", "timing"))
         further = [folder / f"{name}.jsonl" for name in FURTHER_LOGS]
@@ -62,7 +62,7 @@ def _read_recipe(path: Path, folder: Path) -> Recipe | None:
 
 
 def _last_step(path: Path, *, gaps: bool) -> int:
-    """The step of the last complete line; a killed run may leave an incomplete line at the end.
+    """The step of the last complete line, 0 without one; a killed run may leave an incomplete line at the end.
 
     With ``gaps``, steps may be missing, such as the timing of a step during whose checkpoint the run was killed.
     """

@@ -17,7 +17,7 @@ _SEPARATOR = "/"
 
 
 def collect_shards(model: nn.Module, optimizer: torch.optim.Optimizer, *, copy: bool = False) -> dict[str, Tensor]:
-    """The weights and moments of this rank, by name; they share memory with the model and the optimizer.
+    """The weights and moments of this rank, by name; without ``copy`` they share memory with model and optimizer.
 
     Moments that do not exist yet are created, as zeros. With ``copy`` they are copies on the CPU. Call it on all ranks.
     """
@@ -54,6 +54,7 @@ def load_shards(folder: Path, into: Mapping[str, Tensor]) -> None:
         into: the tensors of ``collect_shards``; changed in place.
 
     Raises:
+        OSError: if a rank cannot read.
         RuntimeError: if a tensor is missing, or of another shape.
         SentinelError: if another rank has failed.
     """
@@ -88,7 +89,7 @@ def read_whole(folder: Path) -> dict[str, Any]:
 
 @contextmanager
 def _cause_of_failure() -> Iterator[None]:
-    """Raise the exception of this rank, or else of the first failed rank; torch's own error is not an ``Exception``."""
+    """Raise a rank's ``OSError``, else a ``RuntimeError``; torch's own error is not an ``Exception``."""
     from torch.distributed.checkpoint.api import CheckpointException  # noqa: PLC0415 - slow to import
 
     try:

@@ -59,7 +59,7 @@ def _mean_kl(sampled_logprob: Float[Tensor, "B T"], batch: TrainingBatch, ready:
 
 
 def _clip_fraction(recipe: Recipe, batch: TrainingBatch, result: UpdateResult) -> float:
-    """The share of trained tokens without a gradient because of the clip; 0 for a loss without clips."""
+    """The share of trained tokens without a gradient because of the clip; 0 without clips or old log-probs."""
     low, high = (recipe.loss.parameters.get(name) for name in ("clip_low", "clip_high"))
     if low is None or high is None or batch.old_logprob is None:
         return 0.0

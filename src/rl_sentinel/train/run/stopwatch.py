@@ -51,7 +51,7 @@ class Stopwatch:
         return phase
 
     def timing(self, step: int, **more: float) -> dict[str, float]:
-        """The numbers for a line of ``timing.jsonl``: ``more``, and the rounded seconds of each phase of the step."""
+        """The numbers for a line of ``timing.jsonl``, rounded: ``more``, and the seconds of each phase of the step."""
         times = {f"{phase}_seconds": seconds for phase, seconds in self.take(step).items()}
         return {name: round(value, 6) for name, value in (more | times).items()}
 

@@ -62,7 +62,7 @@ def load_run(path: str) -> tuple[Recipe, Policy]:
     """The recipe and the policy of a run's newest or best checkpoint; LoRA is merged.
 
     Raises:
-        SentinelError: if the folder has no run, or no intact checkpoint.
+        SentinelError: if the folder has no run, or no intact checkpoint that fits the recipe.
     """
     recipe = read_run_recipe(path)
     run = Path(recipe.out)

@@ -92,6 +92,7 @@ class Critic:
 
         Raises:
             CriticStepError: if the loss, or a weight after the step, is not finite; the weights stay as before.
+            SentinelError: if a step that is not finite cannot be rolled back.
         """
         old = laid.rollout.value
         assert old is not None  # noqa: S101 - predicted before
@@ -111,7 +112,8 @@ class Critic:
                 total += float(loss.detach())
             norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), update.clip))
             if not math.isfinite(total + norm):
-                message = f"loss is {total}, gradient norm {norm}, expected finite numbers: lower critic.rate"
+                fix = "look for very large rewards, or lower critic.rate"
+                message = f"loss is {total}, gradient norm {norm}, expected finite numbers: {fix}"
                 raise NonFiniteStepError(message)  # noqa: TRY301 - handled like the others
             take_optimizer_step(self.optimizer, key="critic.rate")
         except (InputError, NonFiniteStepError) as error:

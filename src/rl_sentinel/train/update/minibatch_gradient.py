@@ -24,7 +24,7 @@ from rl_sentinel.train.update.training_batch import TrainingBatch
 
 
 class NotFiniteError(SentinelError):
-    """A loss, a gradient, or a weight after an optimizer step is not finite; the run stops."""
+    """A number of an update is not finite, or an input of the loss is not valid; the run stops."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ def compute_gradient(  # noqa: PLR0913 - the model, the mini-batch, the componen
     """Put the clipped gradient of a mini-batch on the policy's weights; 0 if no row has a gradient.
 
     Raises:
-        NotFiniteError: if the loss or the gradient is not finite on any rank.
+        NotFiniteError: if the loss or the gradient is not finite on any rank, or an input of the loss is not valid.
     """
     policy.model.zero_grad()
     try:

@@ -16,7 +16,7 @@ MAX_BACKUP_BYTES = 2**30
 
 
 class NonFiniteStepError(SentinelError):
-    """An optimizer step gave weights or moments that are not finite; it was rolled back."""
+    """A loss, gradient, weight or moment of an optimizer step is not finite; weights and moments are as before."""
 
 
 def build_optimizer(policy: Policy, settings: UpdateSettings) -> torch.optim.Optimizer:

@@ -104,7 +104,7 @@ def require_finite_logprobs(policy: Policy, batch: TrainingBatch, *, recipe: Rec
 
 
 def learning_rate(recipe: Recipe, step: int) -> float:
-    """The learning rate of a step, counted from 0: a linear warm-up, then the schedule."""
+    """The learning rate of a step, counted from 0: the schedule, times a linear warm-up."""
     update, done = recipe.update, step / recipe.steps
     decay = {"constant": 1.0, "linear": 1 - done, "cosine": (1 + math.cos(math.pi * done)) / 2}[update.schedule]
     return update.rate * min(1.0, (step + 1) / max(update.ramp, 1)) * decay

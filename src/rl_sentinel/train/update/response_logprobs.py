@@ -24,7 +24,7 @@ def response_logprobs(
 ) -> Float[Tensor, "n T"]:
     """Log-probs in nats of the responses of some rows; exactly 0 after a response. Differentiable.
 
-    Equal rows go through the model once, and so does a prompt that rows share; responses are cut to the longest one.
+    Equal rows go through the model once; without ``single_pass``, so does a prompt that rows share.
     """
 
     def of(states: Tensor, weight: Tensor | None, token: Tensor, mask: Tensor) -> Tensor:
@@ -62,7 +62,7 @@ def compute_for_rows(  # noqa: PLR0913 - the model, the rows, and how they are d
 ) -> Float[Tensor, "B T"]:
     """Apply one of the functions above to all rows, or to ``rows`` with 0 elsewhere, without a gradient.
 
-    The rows are divided over ranks and into parts of similar length, of at most ``size`` rows and ``budget`` tokens.
+    The rows are divided over ranks and into parts of similar length, as in ``Ranks.own_parts``.
     Log-probs stay on the model's device until all parts are computed, so that no part waits for it.
     """
     rows = torch.arange(len(laid.length), device=laid.token.device) if rows is None else rows

@@ -26,7 +26,7 @@ from rl_sentinel.train.update.response_logprobs import compute_for_rows, respons
 class TrainingBatch:
     """The input of an update.
 
-    ``old_logprob`` is None if the batch is one mini-batch, whose old policy is the current one. ``chosen`` are the
+    ``old_logprob`` is None only if the batch is one mini-batch, whose old policy is the current one. ``chosen`` are the
     tokens that the loss treats differently; None until they are selected per mini-batch.
     """
 
@@ -39,7 +39,7 @@ class TrainingBatch:
 
 
 class PathError(SentinelError):
-    """``signal.path`` rejected a batch, such as one with a reward that is not finite."""
+    """The signal's path rejected a batch, such as one with a reward that is not finite."""
 
     def __init__(self, message: str, laid: Laid) -> None:
         """Store the rejected batch as ``laid``."""

@@ -23,7 +23,7 @@ from rl_sentinel.train.model.policy import Policy
 from rl_sentinel.train.rollout.interfaces import Sampled
 
 #: What to do when a server does not answer.
-RESTART = "start the server, and run the same command to resume from the newest checkpoint"
+RESTART = "fix or start the server, and run the same command to resume from the newest checkpoint"
 
 #: What to do when a server has other weights than those that this run sent.
 ONE_RUN = "another run may have sent weights to this server, so start one server per run"
@@ -49,7 +49,7 @@ class Address:
         """Post JSON and return the JSON reply; None if the reply is empty.
 
         Raises:
-            SentinelError: if the server does not answer, with its last error.
+            SentinelError: if each attempt fails, or the server does not reply in time.
         """
         body, reason_text = json.dumps(content).encode(), ""
         for attempt in range(self.tries):

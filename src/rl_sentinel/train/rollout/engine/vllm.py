@@ -58,7 +58,7 @@ class Engine:
     def load(self, weights: Mapping[str, Tensor], version: int) -> None:
         """Send new weights through a file that the servers can read, and reset their prefix caches.
 
-        With a temperature other than 1, the log-probs of the first server are checked once.
+        With a temperature other than 1, the log-probs of the first server are checked, until one check is conclusive.
 
         Raises:
             SentinelError: if a server does not answer, or the log-probs ignore the temperature.

@@ -81,7 +81,7 @@ class Environment:
         return hashlib.sha256(json.dumps(self._rows, sort_keys=True, default=str).encode()).hexdigest()
 
     def numbered_task(self, number: int, seed: int) -> Task:
-        """The task with the index ``number`` in shuffled passes over the rows; each pass has a different order."""
+        """The task with the index ``number`` in passes over the rows; each pass is shuffled anew."""
         passed, place = divmod(number, self.size)
         number = _order(self.size, seed, passed)[place]
         row, source = self._rows[number], f"{self.file} row {number + 1}"
@@ -112,7 +112,7 @@ def _messages(prompt: object, where: str) -> tuple[Mapping[str, str], ...]:
     """The messages of a prompt; empty for a text.
 
     Raises:
-        SentinelError: if it is neither a text nor a list of messages.
+        SentinelError: if it is neither a text nor a list of messages, or is empty.
     """
     if isinstance(prompt, str) and prompt:
         return ()

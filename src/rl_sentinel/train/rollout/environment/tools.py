@@ -32,7 +32,7 @@ class Environment:
         return Task(f"{rng.choice(list(TOOL_FOR))}>", " ".join(map(str, numbers)))
 
     def reply(self, task: Task, responses: Sequence[str], *, ended: bool) -> str | Outcome:
-        """The tool's number after the first turn, the outcome after the second."""
+        """The tool's number after a valid first turn, else the outcome."""
         numbers = dict(zip("abcde", task.answer.split(), strict=True))
         if not ended or responses[0] not in numbers:
             return Outcome(0.0, correct=False)
