@@ -62,7 +62,7 @@ def trainer(kind: str, settings: Settings, described: frozenset[str] = frozenset
 
 
 def itself(trainer: object) -> object:
-    """The trainer, unchanged: this step only makes it available to later steps."""
+    """The argument, unchanged: a step that makes a trainer available to later steps, or a fake ``unwrap_model``."""
     return trainer
 
 

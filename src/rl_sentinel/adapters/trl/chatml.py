@@ -25,7 +25,7 @@ CHATML = ("trl.trainer.utils.DataCollatorForChatML", "trl.experimental.utils.Dat
 #: How releases that keep the end of a conversation truncate it.
 KEEPS_END = "[-self.max_length :]"
 
-#: How many tokens of its prompt the longest conversation keeps.
+#: How many tokens of its prompt the conversation with the longest completion keeps.
 KEPT = 2
 
 _CHATML = "trainer/utils.py, DataCollatorForChatML: ids of the whole conversation, labels of its last message"

@@ -43,7 +43,7 @@ def required(target: Target, section: str) -> dict[str, Codec]:
 
 
 def optimizer(target: Target) -> dict[str, Codec]:
-    """The optimizer section of a role; empty in releases that lack it or have a default for it."""
+    """The optimizer section of a role; empty in releases that lack its class or have a default learning rate."""
     if not target.has(_OPTIMIZER):
         return {}
     defaults = {field.name: field.default for field in fields(target.find(_OPTIMIZER))}
@@ -51,7 +51,7 @@ def optimizer(target: Target) -> dict[str, Codec]:
 
 
 def section_names(settings: Settings) -> dict[str, Codec]:
-    """A knob for each name in ``settings``; the keys are the names of verl's actor section."""
+    """A knob for each name of :data:`SECTION` that is in ``settings``; the keys are verl's names."""
     return {word: Knob(name) for name, word in SECTION.items() if name in settings}
 
 
@@ -64,7 +64,8 @@ def actor(
 ) -> Codec:
     """The actor configuration for a loss; ``knobs`` and ``policy`` are fields of its two sections, by verl's names.
 
-    ``counted`` are denominators of the whole mini-batch. The trainer writes them into the configuration.
+    ``counted`` are denominators of the whole mini-batch, which the trainer writes into the configuration. They are
+    ignored in releases without the class.
     """
     own = dict(policy or {})
     if not target.has(ACTOR):

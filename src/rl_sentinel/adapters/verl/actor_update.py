@@ -1,4 +1,4 @@
-"""Boundary of verl's update of the actor: from the trainer's batch and the model's logits to the gradient."""
+"""Boundaries of verl's update of the actor: from the trainer's batch and the model's logits to the gradient."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace

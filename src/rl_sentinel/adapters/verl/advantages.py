@@ -1,4 +1,4 @@
-"""Boundaries of verl's advantage estimators: all functions in its registry, called directly."""
+"""Boundaries of verl's advantage estimators, called directly."""
 
 import inspect
 import re
@@ -166,13 +166,13 @@ def estimators(target: Target) -> dict[str, Callable[..., Any]]:
 
 
 def estimator_names(target: Target) -> tuple[str, ...]:
-    """Names of the estimators in the source, for releases whose module cannot be imported; else :data:`EVERYWHERE`."""
+    """The estimators that the source defines, or :data:`EVERYWHERE` if it defines none or cannot be read."""
     old = tuple(name for name in defined_functions(target) if name.startswith("compute_") and name.endswith(ENDINGS))
     return decorated_functions(target, ESTIMATORS) or old or EVERYWHERE
 
 
 def estimator_claims(name: str, function: Callable[..., Any]) -> Claims:
-    """The claims of an estimator: the claims for its name, and claims from comments of this release."""
+    """The claims for the name of an estimator, and a claim from its comments, if any; empty for an unknown name."""
     claimed = CLAIMS.get(name, Claims())
     if name not in CLAIMS or not _SKIPPED.search(inspect.getsource(inspect.unwrap(function))):
         return claimed

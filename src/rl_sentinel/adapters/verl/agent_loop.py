@@ -122,7 +122,7 @@ def run_and_postprocess(worker: Any, outputs: list[Any]) -> Any:  # noqa: ANN401
 
 
 def as_columns(outputs: list[Any]) -> dict[str, list[Any]]:
-    """The columns of the dicts that ``as_dict`` returns for each output; the reward of a row is its sum."""
+    """Columns of the dicts that ``as_dict`` returns, with one entry per output; ``rm_scores`` are summed per output."""
     rows = [output.as_dict() for output in outputs]
     columns = {name: [row[name] for row in rows] for name in ("responses", "response_mask", "rollout_log_probs")}
     return columns | {"rm_scores": [row["rm_scores"].sum() for row in rows]}

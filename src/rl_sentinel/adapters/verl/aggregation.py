@@ -81,10 +81,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _mean(target: Target) -> Iterator[Boundary]:
-    """The boundary of the mean that losses and metrics use.
-
-    Its docstring states that it ignores the values of masked elements.
-    """
+    """The boundary of the mean that losses and metrics use, if its docstring says that it ignores masked elements."""
     function = target.find(MEAN)
     if "over elements selected by" not in (function.__doc__ or ""):
         return

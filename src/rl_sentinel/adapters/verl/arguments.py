@@ -73,7 +73,7 @@ def data_proto(tensors: Mapping[str, Codec], labels: Mapping[str, Codec] | None 
 
 
 def trainer_data(target: Target, entered: str, **more: Codec) -> Object:
-    """The trainer's batch after rewards and log-probs are computed, with ``more`` tensors.
+    """The trainer's batch with rewards and ``more`` tensors.
 
     ``entered`` is the function that reads the mask of trained tokens, or empty. If it reads only the attention mask,
     the batch has no other mask.

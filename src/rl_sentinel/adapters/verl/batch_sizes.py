@@ -34,7 +34,7 @@ WORKERS: Mapping[str, str] = {
     f"{MEGATRON}.CriticWorker": "critic",
 }
 
-#: Sizes over all ranks, one response of a prompt, and no ranks that share a sequence or a part of the parameters.
+#: Sizes over all ranks, with one response per prompt, no sequence parallelism and verl's default sharding.
 _PLAIN: Settings = {
     "ppo_mini_batch_size": 16,
     "ppo_micro_batch_size": 8,
@@ -108,7 +108,7 @@ def kept_sizes(  # noqa: PLR0913 - classes of the target, and settings
     sequence: int,
     n: int,
 ) -> dict[str, float]:
-    """Build a worker; return its prompts per mini-batch and its rows per micro-batch, summed over all ranks."""
+    """Build a worker; return its prompts per mini-batch and its rows per micro-batch, over all data-parallel ranks."""
     parts = ranks // sequence
     with untraced():
         config = copy.deepcopy(config)  # a worker changes its configuration

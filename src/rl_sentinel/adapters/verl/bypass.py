@@ -43,7 +43,7 @@ BYPASSES: Mapping[str, Settings] = {
 
 _BYPASS = "compute_policy_loss_bypass_mode, docstring: the ratio is of the current to the rollout policy; "
 
-#: Claims per setting; no claims with rejection, because the set of kept rows differs.
+#: Further claims per setting; none with rejection, because the set of kept rows differs.
 _BYPASS_CLAIMS: Mapping[str, Claims] = {
     "clipped": claims(_BYPASS + "ppo_clip is the clipped objective, without weights", algorithm="dual clip"),
     "reinforce, token weights": claims(

@@ -1,4 +1,4 @@
-"""Read sections of verl's YAML configuration files, for releases without configuration classes."""
+"""Read sections of verl's YAML configuration files."""
 
 import importlib
 import pickle
@@ -72,7 +72,7 @@ def load_section(file: str, section: str, fields: Mapping[str, Any]) -> Any:  # 
 
 @untraced()
 def load_resolved(file: str, section: str, fields: Mapping[str, Any]) -> Any:  # noqa: ANN401 - an OmegaConf section
-    """Load a section like :func:`load_section`, and resolve its interpolations."""
+    """Load a section like :func:`load_section`, and resolve its interpolations outside of lists and of ``fields``."""
     from omegaconf import OmegaConf  # noqa: PLC0415 - installed only with the target
 
     config = load_section(file, section, fields)
@@ -87,7 +87,7 @@ def load_resolved(file: str, section: str, fields: Mapping[str, Any]) -> Any:  #
 
 @cache
 def _interpolations(file: Path, section: str) -> tuple[str, ...]:
-    """The paths of a section's interpolations, such as ``${trainer.n_gpus_per_node}``."""
+    """The paths of a section's interpolations outside of lists, such as ``${trainer.n_gpus_per_node}``."""
     from omegaconf import OmegaConf  # noqa: PLC0415 - installed only with the target
 
     config = pickle.loads(_pickled_config(file))  # noqa: S301 - made here
@@ -115,7 +115,7 @@ def _pickled_config(file: Path) -> bytes:
 
 
 def merge_defaults(file: Path) -> Any:  # noqa: ANN401 - an OmegaConf configuration
-    """Load a file and merge it over its ``defaults``, as Hydra does: ``name``, or ``folder@section: name``."""
+    """Load a file and merge it over its ``defaults``: ``name``, ``folder: name`` or ``folder@section: name``."""
     from omegaconf import OmegaConf  # noqa: PLC0415 - installed only with the target
 
     own = OmegaConf.load(file)

@@ -20,8 +20,8 @@ CONTROLLER = "verl.trainer.ppo.core_algos.get_kl_controller"
 class Section:
     """A configuration class, a valid setting, and invalid settings with their reasons.
 
-    The trainer calls the function ``then`` with the configuration before step 1. ``word`` cites the place where
-    verl promises validation.
+    The trainer calls the function ``then``, if any, with the configuration before step 1. ``word`` cites the place
+    where verl promises validation.
     """
 
     path: str

@@ -26,7 +26,7 @@ ADDED = f"{MODULE}.compute_rollout_correction_and_add_to_batch"
 CONFIG = "verl.trainer.config.algorithm.RolloutCorrectionConfig"
 BOTH = f"{MODULE}.compute_rollout_correction_and_rejection_mask"
 
-#: Rejection option -> threshold, by verl's names. Bounds are on the ratio; they are not symmetric around 1, so that a
+#: Rejection option -> threshold, by verl's names. Pairs of bounds are on the ratio, and not symmetric around 1: a
 #: wrong sign shows.
 _OPTIONS = {
     "token_k1": "0.25_2.0",
@@ -77,7 +77,7 @@ _KEEP = claims(
 
 
 def _neutral_weight(knobs: Settings) -> Settings:
-    """Level and bounds of a weight; the keys are the names in formulas."""
+    """Level, upper and optional lower bound, and normalization of a weight; the keys are the names in formulas."""
     low, _, high = str(knobs["rollout_is_threshold"]).rpartition("_")
     neutral: Settings = {
         "level": knobs["rollout_is"],
@@ -143,7 +143,7 @@ def _steps(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def rejections(target: Target) -> Mapping[str, Settings]:
-    """The rejection options of this release, by name."""
+    """The rejection options of this release, by name; empty if the module is missing or fails."""
     try:
         source = inspect.getsource(target.module(MODULE))
     except Unbindable:
@@ -163,7 +163,7 @@ def _names_options(name: str, source: str) -> bool:
 
 
 def supports(target: Target, knobs: Settings) -> bool:
-    """Whether this release has these knobs and, if a knob has two bounds, accepts both in one string."""
+    """Whether this release has these knobs and, if a weight has two bounds, accepts both in one string."""
     try:
         takes = inspect.signature(target.find(BOTH)).parameters
     except Unbindable:

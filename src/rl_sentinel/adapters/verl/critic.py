@@ -57,7 +57,7 @@ _WORKER = "fsdp_workers.py, CriticWorker: micro-batch sizes from the configurati
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of the values with fixed and with dynamic micro-batches, and the update in each aggregation mode."""
+    """Boundaries of the values and of the update."""
     yield from try_bind(target, CRITIC, "value-loss", lambda: _critics(target))
 
 

@@ -80,7 +80,7 @@ class _MadeError(Exception):
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of the trainers of this release whose configuration has the limits."""
+    """Boundaries of the trainers of this release, if one of its configuration files has the limits."""
     for path, trainer in TRAINERS.items():
         create = next((one for one in trainer.creates if target.has(one)), "")
         if create and target.has(path) and _has_limits(target) and not target.fails(path.rpartition(".")[0]):

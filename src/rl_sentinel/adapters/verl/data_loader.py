@@ -77,11 +77,11 @@ def stateful_loader(**options: Any) -> Any:  # noqa: ANN401 - the loader's own o
 
 
 def run_epochs(create: Callable[..., Any], config: Any, rows: int) -> dict[str, Any]:  # noqa: ANN401
-    """Draw two epochs, and restore the loader from a checkpoint after one batch of the second epoch.
+    """Draw three epochs, and restore another loader from a checkpoint after one batch of the second epoch.
 
-    Returns the position of each prompt in the rest of this epoch and in the next one, both without and with the
-    restore; how often an epoch has each prompt, in training and in validation; the number of batches; and the
-    truncation.
+    Returns the position of each prompt in the rest of the second epoch and in the third, -1 if it is missing, both
+    without and with the restore; how often an epoch has each prompt, in training and in validation; the number of
+    batches; and the index of the truncation.
     """
     config.data.train_files = config.data.val_files = rows
 

@@ -71,7 +71,7 @@ _PAIRS = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of the update of the actor in each aggregation mode, then with each loss other than PPO."""
+    """Boundaries of the update of the actor, with the PPO loss and with other losses."""
     yield from try_bind(target, UPDATE, "policy-loss", lambda: _updates(target))
 
 

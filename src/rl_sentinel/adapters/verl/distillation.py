@@ -69,7 +69,7 @@ _UNWEIGHTED = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of the loss with each KL estimator, in each aggregation mode."""
+    """Boundaries of the supervised loss, in each aggregation mode, and of the policy gradient."""
     yield from try_bind(target, LOSS, "policy-loss", lambda: _losses(target))
 
 

@@ -35,9 +35,9 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def counted_records(count: Callable[..., Tensor | None], lengths: list[int]) -> dict[str, Tensor]:
     """Count the routing records of each response: records of sampled tokens must count, and no others.
 
-    Returns, per response, ``uses``: how often its records count, divided by how often they should; ``others``: 1 plus
-    how often other records count; and ``tokens``: its length. Each token of prompt and response has different experts;
-    a missing record is expert 0. Inside a response, every third token comes from a tool.
+    Returns, per response, ``uses``: how often its records count, divided by how often they should, or 1 if none should;
+    ``others``: 1 plus how often other records count; and ``tokens``: its length. Each token of prompt and response
+    has different experts; a missing record is expert 0. Inside a response, every third token comes from a tool.
     """
     rows, width = len(lengths), max(lengths)
     last = torch.tensor(lengths).unsqueeze(1) - 1

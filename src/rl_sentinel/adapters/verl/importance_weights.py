@@ -28,7 +28,7 @@ ADDED = f"{TRAINER}.compute_rollout_importance_weights_and_add_to_batch"
 
 _PREFIX = "rollout_is_"
 
-#: No single token rejects its sequence, and weights are applied.
+#: No single token rejects its sequence.
 _PLAIN: Settings = {f"{_PREFIX}veto_threshold": None}
 
 #: Bounds of the ratio; they are not symmetric around 1, so that a wrong sign shows.

@@ -21,7 +21,7 @@ from rl_sentinel.core.codec import Codec, Inputs
 MODULE = "verl.utils.torch_functional"
 ENGINE = "verl.workers.engine.fsdp.transformer_impl.FSDPEngine._build_lr_scheduler"
 
-#: Number of updates of a run; more than any batch has rows.
+#: Number of updates of a run, and the largest number of rows in a batch.
 UPDATES = 64
 
 _DOCS = "torch_functional.py, docstrings: a linear warm-up from 0 to the initial rate, then constant, or a cosine"

@@ -62,7 +62,7 @@ def _look_up(path: str, listed: tuple[str, ...], cite: str, option: str) -> Boun
 
 
 def kl_kinds(target: Target) -> Claims:
-    """The claim about the names of KL estimators that docstrings, comments and pages list; empty if none is listed."""
+    """The claim about the names of KL estimators that a release lists; empty if none is listed."""
     found = field_words(target.find(ALGORITHM), "kl_penalty") if _can_read(target, ALGORITHM) else ()
     folder = target.root / "verl" / "trainer" / "config"
     for option, file in _COMMENTED.items():

@@ -201,7 +201,7 @@ def in_two_parts(inputs: Inputs) -> str:
 
 
 def even(batch: Batch) -> Batch:
-    """The batch, without its last row if the number of rows is odd."""
+    """The batch, without its last row if the number of rows is odd and above 1."""
     rows = batch.rows - batch.rows % PARTS
     return take_rows(batch, torch.arange(rows)) if 0 < rows < batch.rows else batch
 

@@ -1,4 +1,4 @@
-"""Boundaries of verl's policy losses: all functions in its registry, with the metrics that they return."""
+"""Boundaries of verl's policy losses, with the metrics that they return."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -63,7 +63,8 @@ _COUNTED: Settings = {"tokens": 24, "rows": 6, "ranks": 2}
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """One boundary per registered loss and setting family, or the single loss of releases without a registry.
 
-    In the second family, a loss that takes importance weights gets those of the rollout correction.
+    Bypass mode has its own families. In the second family, a loss that takes importance weights gets those of the
+    rollout correction, in releases that compute them.
     """
     try:
         registry = registered(target, LOSSES) or {}
@@ -175,7 +176,7 @@ def _default(target: Target, name: str, function: Callable[..., Any], path: str)
 
 
 def _output(name: str, metric: str) -> Output:
-    """The quantity of a logged metric; its name ends in ``.own`` if the loss does not clip a ratio per token."""
+    """The output of a logged metric; ``.own`` marks a clip fraction that is not defined as in PPO."""
     other = UNUSUAL.get(name, {}).get(metric)
     usual = LOGGED[metric]
     own = metric == "actor/pg_clipfrac" and name not in _TOKEN_RATIO
@@ -215,7 +216,7 @@ def _plain(target: Target) -> Boundary:
 
 
 def _counts(target: Target, name: str) -> Settings:
-    """Denominators of the whole mini-batch, if the configuration of this release contains them."""
+    """Denominators of the whole mini-batch; empty for geo_mean, or if the release's configuration has none."""
     section = "verl.workers.config.FSDPActorConfig"
     if name == "geo_mean" or not target.has(section):
         return {}

@@ -186,7 +186,7 @@ def _parallel_state() -> Mapping[str, Callable[..., Any]]:
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of the update, in each aggregation mode of the release."""
+    """Boundaries of the update, with a token mean and, in releases with modes, with a sequence mean."""
     if not target.has(UPDATE) or not target.has(ITERATE):
         return
     if why := target.fails(ACTOR):

@@ -134,7 +134,7 @@ class ModelWithHeads:
 def trained_by_heads(**arguments: Any) -> dict[str, list[Any]]:  # noqa: ANN401 - those of ``updated``
     """Run the update; return labels and masks of the responses, and the number of other positions that are trained.
 
-    A token without a label is -1 and not trained.
+    Rows that the heads do not see have label -1 and mask 0.
     """
     heads, batch = Heads(), arguments["data"].batch
     width = batch["responses"].shape[1]

@@ -129,7 +129,7 @@ def options_sent(
     validate: bool,  # noqa: FBT001 - a setting
     greedy: str = "",
 ) -> dict[str, float]:
-    """Send one request of the worker, and return the numeric options that reach the engine.
+    """Send one request of the worker; return the numeric options that reach the engine, and NaN for any other name.
 
     ``greedy`` is the place where the trainer asks for a greedy baseline: a column of the rows, or ``"meta_info"``.
     """

@@ -82,9 +82,9 @@ def wrong_routes(  # noqa: PLR0913 - functions of the target, and a setting
     recorded: bool,  # noqa: FBT001 - of a setting
     stage: int,
 ) -> dict[str, list[float]]:
-    """Replay routes in a model; return the number of tokens and of tokens with wrong experts for each row.
+    """Replay routes in a model; return the length of each response, and the number of tokens with wrong experts.
 
-    Each token has different experts in each layer. Each sequence has a one-token prompt.
+    Each token has different experts in each layer. Each sequence has a one-token prompt, which may be wrong, too.
     """
     sizes = [1 + length for length in lengths]
     stages, local = (STAGES, LAYERS // STAGES) if stage >= 0 else (1, LAYERS)
@@ -129,7 +129,7 @@ def wrong_routes(  # noqa: PLR0913 - functions of the target, and a setting
 
 
 def _differ(given: Tensor | None, routes: Tensor) -> Tensor:
-    """Whether a token's experts are wrong. All are wrong if the router got a different number of tokens."""
+    """Whether a token's experts are wrong. All are wrong if the router got none, or another shape."""
     if given is None or given.shape != routes.shape:
         return torch.ones(len(routes), dtype=torch.bool)
     return (given != routes).any(1)

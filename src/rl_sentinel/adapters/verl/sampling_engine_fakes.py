@@ -165,7 +165,7 @@ def worker_with(owner: Any, engine: str, config: Any, known: KnownResponses) -> 
 
 @contextmanager
 def engine_fakes(names: dict[str, Any], known: KnownResponses, *, padded: bool) -> Iterator[None]:
-    """Replace the names that a worker's module, with these globals, imports from the packages of its engine."""
+    """Replace the names, in the globals of a worker's module, that come from the packages of its engine."""
 
     def engine(*_about: object, **_more: object) -> VLLM:
         return VLLM(known, padded=padded)

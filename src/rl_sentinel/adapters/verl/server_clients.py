@@ -59,8 +59,8 @@ def sample(
 ) -> dict[str, list[Any]]:
     """Sample each response through the client.
 
-    Returns tokens and log-probs of each response, and the weight version of each routed expert. ``room`` is the maximum
-    length of a response; if ``limited``, requests contain it.
+    Returns tokens and log-probs of each response, and the weight version that routed each token. ``room`` is the
+    maximum length of a response; if ``limited``, requests contain it.
     """
     rollout = SimpleNamespace(response_length=room, name="vllm", full_determinism=False)
     asynchronous = SimpleNamespace(partial_rollout=True)

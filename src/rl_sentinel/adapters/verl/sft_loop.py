@@ -82,7 +82,7 @@ def fit_on_ranks(  # noqa: PLR0913 - classes of the target, and what the trainer
     masks: list[Tensor],
     ranks: int,
 ) -> dict[str, Any]:
-    """Run one step and a validation on the same rows; return the losses that were backpropagated, and rank 0's logs.
+    """Run one step and a validation on the same rows; return the losses divided by the ranks, and rank 0's logs.
 
     ``answers`` are the log-probs and ``masks`` are the loss masks of the responses. Each rank has an equal share of the
     rows.

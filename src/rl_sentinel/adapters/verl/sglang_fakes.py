@@ -112,7 +112,7 @@ def worker_class(owner: type, known: KnownResponses) -> type:
 
 @contextmanager
 def sglang_fakes(names: dict[str, Any], known: KnownResponses) -> Iterator[None]:
-    """Replace the names that a worker's module imports from SGLang, and its calls of torch's process groups."""
+    """Replace what a worker's module imports from SGLang, gathering of objects, the environment and the event loop."""
 
     def gather(results: list[Any], value: object, _group: object = None) -> None:
         results[:] = [value]

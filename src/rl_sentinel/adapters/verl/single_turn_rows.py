@@ -128,7 +128,7 @@ def _unlike(found: Sequence[int], expected: Sequence[int]) -> float:
 
 
 def compare_replies(dataset: Callable[..., Any], rows: list[list[int]]) -> dict[str, list[float]]:
-    """Load the rows; count wrong tokens in each prompt and reply, and positions whose next token has a wrong mask."""
+    """Load the rows; count the wrong tokens and position ids of each row, and its wrong mask values."""
     words = TensorTokenizer()
     texts = [(f"question {row}", _text(row, len(own))) for row, own in enumerate(rows)]
     table = [{"prompt": prompt, "response": reply} for prompt, reply in texts]

@@ -121,7 +121,7 @@ def fakes(target: Target) -> dict[str, Callable[..., Any]]:
 
 
 def sampled(numbers: list[int], greedy: list[bool]) -> dict[str, Tensor]:
-    """Rows of a prompt token and two response tokens; rewards differ from row to row."""
+    """Rows of a prompt token and two response tokens; rewards alternate between 0 and 1."""
     rows = len(greedy)
     prompt = torch.tensor(numbers).unsqueeze(1)
     response = torch.ones(rows, WIDTH, dtype=torch.int64)

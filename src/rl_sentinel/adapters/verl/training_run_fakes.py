@@ -18,7 +18,7 @@ Sampled = Callable[[list[int], list[bool]], dict[str, Tensor]]
 
 
 class Silence:
-    """A fake worker group, manager or progress bar: every attribute and call returns the object itself."""
+    """A fake worker group, manager or progress bar: any other attribute, and any call, returns the object itself."""
 
     world_size = 1
     _dispatch_info = {"actor": [0]}  # noqa: RUF012 - of one process

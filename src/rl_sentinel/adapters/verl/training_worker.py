@@ -86,7 +86,7 @@ def train_on_ranks(  # noqa: PLR0913 - classes of the target, and what the train
     loss_function: Callable[..., Any],
     ranks: int,
 ) -> dict[str, Any]:
-    """Train on one mini-batch; return the losses whose gradients are averaged over ranks, and rank 0's metrics."""
+    """Train on one mini-batch; return the losses divided by the number of ranks, and rank 0's metrics."""
     tensors = chunk.__globals__
     rows = data.batch_size[0]
     size = tensors["get_non_tensor_data"](data, "micro_batch_size_per_gpu", None) // ranks

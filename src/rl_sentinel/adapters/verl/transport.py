@@ -64,7 +64,7 @@ def pad_and_chunk(pad: Callable[..., Any], unpad: Callable[..., Any], batch: Any
 
 
 def iterate_epochs(iterate: Callable[..., Any], batch: Any, rows: int) -> Any:  # noqa: ANN401
-    """Split a batch into the mini-batches of all epochs; return the columns of each row, and how often it occurs."""
+    """Split a batch into the mini-batches of all epochs; return the columns of each row, and its uses per epoch."""
     parts = list(iterate(batch, mini_batch_size=MINI_BATCH, epochs=EPOCHS, seed=1))
     return columns_by_row(type(batch).concat(parts), rows, EPOCHS)
 

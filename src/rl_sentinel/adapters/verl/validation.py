@@ -69,7 +69,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def few_samples(inputs: Inputs) -> str:
-    """The reason to skip a batch where a prompt has fewer than 2 samples, or more than :data:`MOST`; else empty."""
+    """The reason to skip a batch whose smallest prompt has below 2 or above :data:`MOST` samples; else empty."""
     return "" if 2 <= min(group_sizes(inputs)) <= MOST else f"a prompt has fewer than 2 samples or more than {MOST}"
 
 
@@ -96,7 +96,7 @@ def _draws_in_turn(count: int, size: int) -> Iterator[tuple[int, ...]]:
 
 
 def enumerate_rows(count: int, size: int | tuple[int, int], replace: bool = True, **_about: object) -> Any:  # noqa: ANN401, FBT001, FBT002 - numpy's own parameters
-    """All draws of ``size[1]`` rows, in place of random draws; the next draw if ``size`` is a number."""
+    """``size[0]`` draws of ``size[1]`` rows, each possible draw in turn; the next draw if ``size`` is a number."""
     del replace
     if isinstance(size, int):  # releases that draw one sample at a time, as many as there are draws
         return np.array(next(_draws_in_turn(count, size)))

@@ -20,7 +20,7 @@ from rl_sentinel.core.codec import Codec, Inputs
 #: Rows of a micro-batch; the mini-batch is split evenly.
 MICRO_BATCH = Derived(lambda inputs: inputs.batch.rows // inputs.layout.micro_batches, frozenset({"micro_batches"}))
 
-#: Batch sizes of a pass that makes no update.
+#: Batch sizes: one mini-batch, split into micro-batches.
 SIZES: Mapping[str, Codec] = {
     "ppo_mini_batch_size": Derived(lambda inputs: inputs.batch.rows),
     "ppo_micro_batch_size_per_gpu": MICRO_BATCH,
@@ -99,7 +99,7 @@ def accelerator_fakes(target: Target, module: str, source: str) -> dict[str, Cal
 
 
 def sequences() -> dict[str, Codec]:
-    """Tensors of the full sequences: a one-token prompt, which is the row index, and the response."""
+    """Tensors of the full sequences: a one-token prompt, which is the row index, then zeros for the response."""
     return {
         "input_ids": Derived(_row_numbers, frozenset({"extra"})),
         "attention_mask": ResponseMask(AfterPrompt(1)),

@@ -58,7 +58,7 @@ CLASSES: Mapping[str, str] = {
 ANY_OPTION = "supporting adding any sampling params from the config file"
 STOP: Settings = {"stop": "</answer>"}
 
-#: Versions of vLLM, one of which every release accepts: it has a copy of parts of the older one.
+#: Versions of vLLM; every release accepts one of them. Some releases have a copy of parts of the older one.
 VLLM_VERSIONS = ("9999.0", "0.6.3")
 
 _ROWS = (
