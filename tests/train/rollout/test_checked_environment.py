@@ -81,8 +81,8 @@ def test_wrong_reply_of_several_names_the_method() -> None:
         ("reply", SystemExit(1), "raised SystemExit: 1, at "),
         ("reply", StopIteration(), "raised StopIteration, at "),
         ("warm", None, "returned None, expected a prompt that is not empty, a response, and whether it ends"),
-        ("warm", ("", "a", True), "returned ('', 'a', True), expected a prompt, a response"),
-        ("warm", ("a", "a"), "returned ('a', 'a'), expected a prompt, a response"),
+        ("warm", ("", "a", True), "returned ('', 'a', True), expected a prompt that is not empty, a response"),
+        ("warm", ("a", "a"), "returned ('a', 'a'), expected a prompt that is not empty, a response"),
     ],
 )
 def test_invalid_answer_is_one_line(function: str, answer: Any, line: str) -> None:

@@ -120,7 +120,7 @@ def _validate_kl_control(recipe: Recipe) -> None:
         return
     if not kl.reward and not kl.loss:
         raise SentinelError(
-            f"kl.target is {kl.target} with kl.reward and kl.loss 0, expected kl.reward or kl.loss above 0:  "
+            f"kl.target is {kl.target} with kl.reward and kl.loss 0, expected kl.reward or kl.loss above 0: "
             "the target adapts this coefficient"
         )
     if samples >= kl.horizon / BOUND:
