@@ -281,4 +281,8 @@ def _note(chosen: Mapping[str, float], boundary: Boundary) -> list[str]:
     """A note on the chosen numbers that differ from the settings; empty without such numbers."""
     known = {n: x for n, x in chosen.items() if boundary.settings["default"].get(n) != x}
     numbers = ", ".join(f'"{name}": {x:g}' for name, x in known.items())
-    return [f"numbers of the formula, found in the code: state them with numbers={{{numbers}}}"] if known else []
+    return (
+        [f"numbers of the formula with which the function agrees: state them with numbers={{{numbers}}}"]
+        if known
+        else []
+    )

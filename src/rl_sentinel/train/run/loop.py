@@ -226,8 +226,9 @@ def _fit_critic(run: Run, batch: TrainingBatch, ready: Ready) -> dict[str, float
 def _dump(run: Run, error: PathError | NotFiniteError) -> SentinelError:
     """Dump a failed step, and return the error that ends the run.
 
-    Other ranks may not have failed, so no collective is called. With several ranks, the dump has the sampler's weights,
-    which are not sharded.
+    Other ranks may not have failed, so no collective is called. With several ranks, the dump has the weights of the
+    sampler in this process, which are not sharded. They are older than the policy with ``rollout.staleness``, and those
+    of the start with an engine in another program.
     """
     step, rank = run.state.step + 1, "" if run.ranks.is_first else f"-rank-{run.ranks.rank}"
     dump = run.journal.folder / f"stopped-{step:08d}{rank}.pt"
@@ -237,4 +238,5 @@ def _dump(run: Run, error: PathError | NotFiniteError) -> SentinelError:
         dump_failed_step(dump, error, recipe=run.recipe, weights=model.model.state_dict(), step=step)
     except OSError as full:
         return SentinelError(f"{message}; {dump} cannot be written ({full.strerror}): make room to dump the step")
-    return SentinelError(f"{message}; rl-sentinel train {dump} repeats the step")
+    older = run.ranks.size > 1 and (run.recipe.rollout.staleness or run.recipe.rollout.engine != "process")
+    return SentinelError(f"{message}; rl-sentinel train {dump} repeats the step{' with older weights' * bool(older)}")
