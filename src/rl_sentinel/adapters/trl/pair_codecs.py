@@ -163,7 +163,7 @@ def longest(inputs: Inputs) -> int:
 
 
 def tokens_have_probabilities(inputs: Inputs) -> str:
-    """The reason to skip a batch with a log-prob of 0 in policy or reference; empty otherwise.
+    """The reason to skip a batch with a log-prob near 0, or above, in policy or reference; empty otherwise.
 
     :class:`Backbone` gives the remaining probability to another token.
     """

@@ -72,7 +72,7 @@ _SAMPLED = (no_empty_response, trains_as_sampled)
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The boundaries of one step of the loop, in releases with this loop."""
+    """The boundaries of the loop, in releases that have it."""
     path = f"{RLOO}.train"
     fields = fields_of(target, RLOO)
     if "rloo_k" not in fields or not target.has(path):
