@@ -173,7 +173,7 @@ def tokens_have_probabilities(inputs: Inputs) -> str:
 
 
 def as_pairs(batch: Batch) -> Batch:
-    """The batch as pairs: an even number of rows, each with a trained token, and all log-probs below 0."""
+    """An even number of rows, or a single one, each with a trained token, and all log-probs below 0."""
     return trains_with_probability(even_rows(batch))
 
 

@@ -127,7 +127,7 @@ def siblings(batch: Batch) -> Batch:
 
 
 def pairs(batch: Batch) -> Batch:
-    """A batch of pairs of responses, with at least two tokens each if the width allows it."""
+    """The batch without an odd last row, unless it is the only one; two tokens or more each, if the width allows it."""
     return several_tokens(sampled(even_rows(batch)))
 
 
