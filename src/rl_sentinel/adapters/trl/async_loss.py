@@ -155,7 +155,11 @@ class FusedModel:
         self.logprobs, self.entropies = logprobs, entropies
 
     def __call__(self, labels: Tensor | None = None, shift_labels: Tensor | None = None, **_more: object) -> Answer:
-        """Log-probs and entropies: for each of ``shift_labels`` if given, else for each of ``labels[:, 1:]``."""
+        """Log-probs and entropies: for each of ``shift_labels`` if given, else for each of ``labels[:, 1:]``.
+
+        Raises:
+            TypeError: if both are None.
+        """
         if shift_labels is None:
             if labels is None:
                 message = "the fake model got neither labels nor shift_labels, expected one of them"

@@ -109,7 +109,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def compare_labels(trainer: Callable[..., Any], name: str, lengths: Tensor) -> dict[str, list[float]]:
-    """Count, per row, the tokens, the tokens that are wrong after collation, and the wrong labels."""
+    """Count, per row, the tokens, the tokens that are wrong after collation, and the wrong labels.
+
+    A wrong end token, or one that does not train, is one more wrong token.
+    """
     form, words = FORMS[name], lengths.sum(1).tolist()
     settings: dict[str, Any] = {"padding_free": True, "attention": FLAT_ATTENTION} if form.flat else {}
     settings |= {"remove_unused_columns": True}  # the default

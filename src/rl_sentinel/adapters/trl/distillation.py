@@ -40,7 +40,7 @@ from rl_sentinel.core.codec import Codec, Form, Inputs
 GKD = "trl.trainer.gkd_trainer.GKDTrainer"
 GKD_EXPERIMENTAL = "trl.experimental.gkd.gkd_trainer.GKDTrainer"
 
-#: Other trainers whose divergence has the same name and parameters, and is also their loss of a batch.
+#: Other trainers whose divergence has the same name, and is also their loss of a batch.
 RELATIVES = (
     "trl.experimental.gold.gold_trainer.GOLDTrainer",
     "trl.experimental.iw_opd.iw_opd_trainer.IWOPDTrainer",

@@ -53,8 +53,8 @@ def logged_rows(
 ) -> dict[str, list[float]]:
     """Log the completions table after each rank has sampled, and check it.
 
-    Returns, per completion, ``tokens``: its number of tokens in the table; and ``others``: how many cells of its row
-    are wrong, infinite if it has no row.
+    Returns, per completion, ``tokens``: its tokens in the table, less those of its id; and ``others``: how many cells
+    of its row are wrong, infinite if it has no row.
     """
     labels = {text: number for number, text in enumerate(dict.fromkeys(row["prompt"] for row in inputs))}
     prompts = [[FIRST_WORD + labels[row["prompt"]]] for row in inputs]

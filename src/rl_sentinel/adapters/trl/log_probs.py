@@ -38,7 +38,7 @@ _PRODUCER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of the log-probs (with gradient) and entropies of GRPO and RLOO, and of log-probs that SDFT reuses."""
+    """Boundaries of log-probs and entropies of GRPO and RLOO, and of log-probs that self-distillation reuses."""
     for kind, owner in (("grpo", GRPO), ("rloo", RLOO)):
         path = method(target, owner, "_get_per_token_logps_and_entropies", "_get_per_token_logps")
         if not target.has(path) or target.fails(path) or "temperature" not in config_fields(target, kind):

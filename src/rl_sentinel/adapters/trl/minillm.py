@@ -36,10 +36,7 @@ _MASKED = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of the loss.
-
-    The advantage of a token is computed from the reverse KL of this token and of the tokens after it.
-    """
+    """Boundaries of the loss, without and with a discount."""
     path = f"{TRAINER}.compute_loss"
     if not target.has(path):
         return

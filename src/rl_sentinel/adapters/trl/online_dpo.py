@@ -156,7 +156,7 @@ def distinct(inputs: Inputs) -> str:
 
 
 def as_sampled_pairs(batch: Batch) -> Batch:
-    """The batch as pairs of responses with every token trained."""
+    """The batch without an odd last row, unless it is the only one, and with every token trained."""
     return sampled(even_rows(batch))
 
 

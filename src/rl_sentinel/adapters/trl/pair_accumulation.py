@@ -59,7 +59,7 @@ def _accumulated(made: Boundary, name: str) -> Boundary:
 
 
 def pairs_of_one_length(batch: Batch) -> Batch:
-    """Pairs of responses that fill the width, with every token trained."""
+    """An even number of responses, or a single one, that fill the width, with every token trained."""
     pairs = as_pairs(batch)
     if bool(pairs.mask.all()):
         return pairs

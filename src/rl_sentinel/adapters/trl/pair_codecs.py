@@ -163,7 +163,7 @@ def longest(inputs: Inputs) -> int:
 
 
 def tokens_have_probabilities(inputs: Inputs) -> str:
-    """The reason to skip a batch with a log-prob of 0 in policy or reference; empty otherwise.
+    """The reason to skip a batch with a log-prob near 0, or above, in policy or reference; empty otherwise.
 
     :class:`Backbone` gives the remaining probability to another token.
     """
@@ -173,7 +173,7 @@ def tokens_have_probabilities(inputs: Inputs) -> str:
 
 
 def as_pairs(batch: Batch) -> Batch:
-    """The batch as pairs: an even number of rows, each with a trained token, and all log-probs below 0."""
+    """An even number of rows, or a single one, each with a trained token, and all log-probs below 0."""
     return trains_with_probability(even_rows(batch))
 
 

@@ -72,7 +72,7 @@ _PRODUCER = "accelerate, BatchSamplerShard: the processes take different batches
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of the metrics of each trainer over ranks.
+    """Boundaries of the metrics of each trainer over ranks and, if its rows are not pairs, over micro-batches.
 
     A trainer that cannot be built is reported by the module of its loss.
     """

@@ -54,7 +54,7 @@ _SAMPLED = (no_empty_response, trains_as_sampled)
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The boundaries of one step of the loop, in releases with this loop."""
+    """The boundaries of the loop, in releases that have it."""
     places = (target.locate(f"{path}.train").rpartition(".")[0] for path in TRAINERS if target.has(f"{path}.train"))
     known = (forwards_to(target, place) for place in places)
     trainer = next((path for path in known if "kl_coef" in fields_of(target, path)), "")

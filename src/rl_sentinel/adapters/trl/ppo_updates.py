@@ -149,9 +149,9 @@ def _near_0(batch: Batch) -> bool:
 
 
 def is_white(inputs: Inputs) -> str:
-    """The reason to skip a mini-batch whose advantages whitening would change, or where one is 0; empty otherwise.
+    """The reason to skip a mini-batch whose advantages whitening would change, or where one is near 0; else empty.
 
-    Rounding would decide the sign of an advantage of 0.
+    Rounding may decide the sign of an advantage near 0.
     """
     if _near_0(inputs.mini_batch):
         return "an advantage is 0, and whitening may change its sign"
@@ -209,7 +209,7 @@ def with_one_return(batch: Batch) -> Batch:
 
 
 def returns_are_scores(inputs: Inputs) -> str:
-    """The reason to skip a mini-batch with different returns in a response (all equal the score); empty otherwise."""
+    """The reason to skip a mini-batch where the returns of a response differ (each should be its score); else empty."""
     batch = inputs.mini_batch
     same = (batch.returns == batch.returns[:, :1]) | ~batch.mask
     return (

@@ -1,4 +1,4 @@
-"""TRL's preference losses (DPO, CPO, ORPO, KTO): settings, and claims from the documentation."""
+"""TRL's preference losses (DPO, CPO, ORPO, TPO, KTO): settings, and claims from the documentation."""
 
 import dataclasses
 from collections.abc import Mapping

@@ -105,7 +105,10 @@ def _available() -> bool:
 
 
 def configuration_of(trainer: Any, settings: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:  # noqa: ANN401 - a class of the target
-    """The configuration with these settings, and the settings that are arguments of the constructor in this release."""
+    """The configuration of a trainer, and the settings that are arguments of its constructor.
+
+    Releases with a configuration class have all settings in the configuration, others have none there.
+    """
     try:
         module = importlib.import_module(trainer.__module__.replace("_trainer", "_config"))
     except ModuleNotFoundError:

@@ -75,7 +75,7 @@ class RankAccelerator:
         return gather_object(data) if isinstance(data, list) else gather(data)
 
     def reduce(self, tensor: Tensor, reduction: str = "mean", scale: float = 1.0) -> Tensor:
-        """The sum or the mean over the ranks; the tensor itself if there is one rank."""
+        """The sum or the mean over the ranks, times ``scale``; the tensor itself if there is one rank."""
         tensors = gather_from_ranks(tensor.detach())
         if len(tensors) == 1:
             return tensor

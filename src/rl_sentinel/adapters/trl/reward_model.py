@@ -62,7 +62,7 @@ class ScoredPairs(PairFeatures):
     """One dict per pair with the joined token ids of prompt and completion; old releases also read attention masks."""
 
     def feature(self, number: int, chosen: list[int], rejected: list[int], most: int) -> dict[str, Any]:  # noqa: ARG002 - as its base
-        """The token ids of one pair, with attention masks."""
+        """The token ids of one pair and, if their names contain ``input_ids``, the attention masks."""
         prompt = [PROMPT] * (SHORTEST + number % self.prompts)
         ids = {name: [*prompt, *side] for name, side in zip(self.names, (chosen, rejected), strict=True)}
         masks = {name.replace("input_ids", "attention_mask"): [1] * len(own) for name, own in ids.items()}

@@ -72,7 +72,7 @@ _SAMPLED = (no_empty_response, trains_as_sampled)
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The boundaries of one step of the loop, in releases with this loop."""
+    """The boundaries of the loop, in releases that have it."""
     path = f"{RLOO}.train"
     fields = fields_of(target, RLOO)
     if "rloo_k" not in fields or not target.has(path):
@@ -127,7 +127,7 @@ def siblings(batch: Batch) -> Batch:
 
 
 def pairs(batch: Batch) -> Batch:
-    """A batch of pairs of responses, with at least two tokens each if the width allows it."""
+    """The batch without an odd last row, unless it is the only one; two tokens or more each, if the width allows it."""
     return several_tokens(sampled(even_rows(batch)))
 
 

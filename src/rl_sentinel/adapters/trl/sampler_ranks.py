@@ -44,7 +44,7 @@ def completions_together(method: Callable[..., Any], rows: int, shuffle: bool) -
 
 
 def sampling_trainer(rows: int, *, shuffle: bool) -> Any:  # noqa: ANN401 - a trainer
-    """A fake trainer of one process, with the attributes that the sampler reads."""
+    """The fake trainer of one of several processes, with the attributes that the sampler reads."""
     args = SimpleNamespace(
         generation_batch_size=COMPLETIONS,
         steps_per_generation=1,

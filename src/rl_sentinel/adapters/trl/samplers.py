@@ -83,8 +83,8 @@ def uses(
     Returns, per prompt, ``uses``: its draws divided by the mean over prompts; and ``planned``: the number of all draws
     divided by the planned number, which is the length of the sampler.
 
-    The planned number must not count an incomplete last generation, which the sampler drops. Therefore, for ``uses``,
-    the number of prompts per generation divides the size of the data set.
+    The planned number must not count an incomplete last generation, which the sampler drops. For ``uses`` every
+    generation is complete: it has one prompt if ``prompts`` does not divide ``rows``.
     """
     whole = method(_trainer(completions, rows, prompts if rows % prompts == 0 else 1, shuffle=shuffle))
     draws = Counter(whole)

@@ -80,7 +80,11 @@ class Model:
         """Do nothing."""
 
     def __call__(self, input_ids: Tensor, attention_mask: Tensor, logits_to_keep: int = 0, **_more: object) -> Any:  # noqa: ANN401 - as a model of transformers
-        """Logits ``[B, S, V]`` of the token after each position; the last position predicts no token."""
+        """Logits ``[B, S, V]`` of the token after each position; the last position predicts no token.
+
+        Raises:
+            ValueError: if the attention mask has another shape than the ids.
+        """
         if attention_mask.shape != input_ids.shape:
             message = f"attention_mask has shape {tuple(attention_mask.shape)}, expected {tuple(input_ids.shape)}"
             raise ValueError(message)

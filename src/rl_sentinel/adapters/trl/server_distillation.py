@@ -60,7 +60,7 @@ SHARES: Mapping[str, tuple[Settings, Claims]] = {
     "server, beta 1": ({"mixture": 1.0, "likeliest": 1, "tail": True}, _SUPPORT),
 }
 
-#: Probability of the tokens outside a support below which ``1 - share`` is rounded to 0 in float32.
+#: Least probability of a token, and least difference of two logits of the teacher.
 LEAST_REST = 1e-3
 
 #: The settings of a trainer whose teacher is its student: all tokens, so that the rest is empty.

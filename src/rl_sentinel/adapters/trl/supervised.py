@@ -176,7 +176,7 @@ def step_boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
 
 
 def tokens_have_probabilities(inputs: Inputs) -> str:
-    """The reason to skip a batch with a log-prob of 0 at a trained token; empty otherwise.
+    """The reason to skip a batch with a log-prob near 0, or above, at a trained token; empty otherwise.
 
     The fake model gives the remaining probability to another token.
     """

@@ -140,8 +140,8 @@ def make_trainer(kind: str, derived: Any = None, engine: str = "", **settings: A
         derived: a subclass of that trainer, which may have a separate configuration class.
         engine: the mode of a vLLM engine that the constructor starts; the caller replaces the function that starts it.
         settings: fields of the configuration; the configuration raises on a field that the release lacks. A reference
-            policy and a vLLM engine are set after construction: the constructor would download the policy and
-            start the engine.
+            policy (``beta``) and ``use_vllm`` are set after construction: the constructor would download the policy
+            and start an engine.
     """
     from datasets import Dataset  # noqa: PLC0415 - in the target's overlay
 

@@ -142,7 +142,7 @@ def answered(
     *_arguments: object,
     **_more: object,
 ) -> Any:  # noqa: ANN401 - as the method
-    """A reply to each tool result, as a tuple in the order of the release."""
+    """A reply to each tool result, in the form of :func:`in_order`."""
     read = [prompt_ids(tokenizer, prompt) for prompt in prompts]
     return in_order(order, read, [[LAST, END] for _ in prompts])
 

@@ -37,7 +37,7 @@ _OPTIMIZER = "verl.workers.config.OptimizerConfig"
 
 
 def required(target: Target, section: str) -> dict[str, Codec]:
-    """The required fields of the configuration class in this release."""
+    """The fields that the configuration class needs in this release, and those of :func:`optimizer`."""
     known = {field.name for field in fields(target.find(section))}
     return constants(**{name: value for name, value in _REQUIRED.items() if name in known}) | optimizer(target)
 

@@ -151,7 +151,7 @@ def updated(  # noqa: PLR0913 - what the trainer, the worker, the engine and the
 
 
 def likely_tokens(batch: Batch) -> Batch:
-    """A few rows of the batch, with prompts of different lengths and log-probs below 0."""
+    """The batch of :func:`prompts_differ`, with log-probs below 0."""
     own = prompts_differ(batch)
     return with_columns(own, logprob=own.logprob.clamp(max=_LARGEST))
 

@@ -166,7 +166,7 @@ def estimators(target: Target) -> dict[str, Callable[..., Any]]:
 
 
 def estimator_names(target: Target) -> tuple[str, ...]:
-    """The estimators that the source defines, or :data:`EVERYWHERE` if it defines none or cannot be read."""
+    """The functions of the estimators that the source defines; :data:`EVERYWHERE` if it has no such function."""
     old = tuple(name for name in defined_functions(target) if name.startswith("compute_") and name.endswith(ENDINGS))
     return decorated_functions(target, ESTIMATORS) or old or EVERYWHERE
 

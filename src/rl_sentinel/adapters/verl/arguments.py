@@ -119,7 +119,7 @@ def try_bind(
 ) -> Iterator[Boundary | Unbound]:
     """Yield the boundaries of a function, or ``Unbound`` with the reason if it cannot be used.
 
-    A function that does not exist is skipped, unless ``required`` says that every release must have it.
+    Unless ``required``, nothing is yielded if the function, or a name that ``make`` looks up, does not exist.
     """
     try:
         target.find(path)

@@ -129,7 +129,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _steps(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of one weight and one rejection, computed by the trainer's step that writes them into the batch."""
+    """Boundaries of one weight and one rejection, if supported, by the trainer's step that writes into the batch."""
     if failing := target.fails(ADDED):
         yield Unbound(ADDED, "correct", failing)
         return

@@ -155,7 +155,7 @@ def _dispatch(target: Target, name: str, claimed: Claims) -> Boundary:
 
 
 def _weighted(target: Target, name: str, claimed: Claims, step: Step, weights: Use) -> Boundary:
-    """The boundary of the optimal token baseline with the importance weights of the rollout correction."""
+    """The boundary of the optimal token baseline with importance weights."""
     data = estimator_data(target, name, DISPATCH, rollout_is_weights=Earlier(weights))
     return Boundary(
         path=f"{step.call} -> {DISPATCH}",

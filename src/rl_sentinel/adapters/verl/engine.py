@@ -141,7 +141,7 @@ def _takes_padded(target: Target, loss: str) -> bool:
 
 
 def _takes_weights(target: Target) -> bool:
-    """Whether the loss uses the importance weights of the rollout correction."""
+    """Whether the loss uses importance weights, if the batch has them."""
     return '"rollout_is_weights"' in inspect.getsource(target.find(LOSS))
 
 

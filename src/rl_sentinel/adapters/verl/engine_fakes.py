@@ -196,7 +196,7 @@ def pass_of_trainer(  # noqa: PLR0913 - what the trainer, the engine and the mod
     """Call ``method`` of the trainer on a batch, with workers whose engine has a fake model.
 
     ``columns`` are the logits ``[B, T, V]`` or the values ``[B, T]`` that the model returns; ``wrap`` gives the model
-    the interface that the engine expects. The trainer then passes values to ``estimate``, which must accept them.
+    the interface that the engine expects. ``estimate``, if given, then gets the values, and must accept them.
     """
     batch = data.batch
     answers = with_prompt_tokens(columns) if columns.dim() > 2 else columns.unsqueeze(-1)

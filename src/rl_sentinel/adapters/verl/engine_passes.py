@@ -85,7 +85,7 @@ ROWS, TOKENS = 4, 4
 
 
 def prompts_differ(batch: Batch) -> Batch:
-    """A few rows of the batch, with prompts of different lengths."""
+    """A few rows of the batch; if there are several, prompts have different lengths."""
     few = take_rows(batch, torch.arange(ROWS)) if batch.rows > ROWS else batch
     few = take_positions(few, torch.arange(TOKENS)) if few.width > TOKENS else few
     if few.rows < 2 or len(set(few.prompt_length.tolist())) > 1:

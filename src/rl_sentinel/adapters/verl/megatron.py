@@ -143,7 +143,7 @@ def forward(
     logits_processor_args: Mapping[str, Any] | None = None,
     **_about: object,
 ) -> Any:  # noqa: ANN401 - logits, or the output of the processor
-    """The forward pass of the model: its logits, passed through the actor's ``logits_processor``."""
+    """The forward pass of the model: its logits, passed through the actor's ``logits_processor``, if any."""
     logits = model.logits(input_ids)
     return logits if logits_processor is None else logits_processor(logits, **(logits_processor_args or {}))
 
@@ -165,7 +165,7 @@ class NoRouting:
 
 
 def fakes_of(target: Target, source: str) -> dict[str, Callable[..., Any]]:
-    """Fakes of Megatron, the model and the accelerator, for names that exist in the actor's module."""
+    """Fakes of Megatron, the model and the accelerator."""
     ours: dict[str, Callable[..., Any]] = {
         "get_forward_backward_func": lambda: schedule,
         "mpu": type("OneProcess", (), {n: staticmethod(f) for n, f in _parallel_state().items()}),

@@ -196,7 +196,7 @@ def fills_pieces(inputs: Inputs) -> str:
 
 
 def with_long_prompts(batch: Batch) -> Batch:
-    """A few rows of the batch, with prompts of different lengths that fill the pieces of all ranks."""
+    """The batch of :func:`prompts_differ`, with prompts that fill the pieces of all ranks."""
     own = prompts_differ(batch)
     short = int((own.prompt_length + own.length).min()) < PIECES
     return replace(own, prompt_length=own.prompt_length + PIECES) if short else own

@@ -90,7 +90,7 @@ _PRODUCED = "agent_loop.py: one request per turn, with the token ids of the conv
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of each server: sampling options in training and validation, returned rows, a teacher's log-probs."""
+    """Boundaries of each server: returned rows, sampling options and, except for TensorRT-LLM, teacher log-probs."""
     if not target.has(CONFIG) or target.fails(CONFIG):
         return
     for name, server in SERVERS.items():
@@ -158,7 +158,7 @@ def options_sent(
 
 
 def replies(server: type, rollout: Any, rows: list[dict[str, Any]]) -> dict[str, list[Any]]:  # noqa: ANN401 - of the target
-    """Sample each response; return tokens and log-probs as the server returns them."""
+    """Sample each response; return the server's tokens and log-probs, fitted to the length of each row."""
     answers = []
     for row in rows:
         serving = server_of(server, rollout, _engine(row, rollout))
@@ -204,7 +204,7 @@ def _engine(row: Mapping[str, Any], rollout: Any) -> Engine:  # noqa: ANN401 - o
 
 
 def _rollout(name: str, own: Settings) -> Object:
-    """The configuration of the rollout, with the settings that the release has."""
+    """The configuration of the rollout, with the fields of ``own`` that are set."""
     fields = {n: IfSet(n) for n in own if "." not in n}
     validation = {n.partition(".")[2]: IfSet(n) for n in own if "." in n}
     parts: dict[str, Codec] = {"name": Constant(name), "max_model_len": Constant(64), **fields}

@@ -84,7 +84,7 @@ class Queue:
 
 
 class Servers:
-    """Fake inference servers: the first ``unfinished`` samples of a weight version wait for the next update."""
+    """Fake inference servers: at most ``unfinished`` samples at a time wait until they are released."""
 
     def __init__(self, unfinished: int, many: int) -> None:
         """Store the number of unfinished samples and of servers (``many``)."""
@@ -92,7 +92,7 @@ class Servers:
         self.server_handles = [None] * many
 
     async def generate_sequences_single(self, rows: Any) -> Any:  # noqa: ANN401 - a batch
-        """The same batch, at once or after the next update."""
+        """The same batch, at once or when it is released."""
         return (await self.generate_single_sample_async(rows))[0]
 
     async def generate_single_sample_async(self, rows: Any, _partial: object = None) -> tuple[Any, bool]:  # noqa: ANN401

@@ -110,7 +110,7 @@ def sampled(
 ) -> dict[str, list[Any]]:
     """Sample each prompt ``config.n`` times: the worker does so if it ``repeats`` prompts, else the trainer.
 
-    Returns the tokens under the attention mask and the log-probs of each response, and its number of wrong positions.
+    Returns the tokens under the attention mask and any log-probs of each response, and its number of wrong positions.
     """
     prompts = [prompt_tokens(row, len(one["prompt"]), VOCABULARY) for row, one in enumerate(rows)]
     times, width = int(config.n), int(config.response_length)
