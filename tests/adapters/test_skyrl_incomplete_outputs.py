@@ -17,7 +17,20 @@ CONFIG = """
 
     def SkyRLTrainConfig():
         trainer = SimpleNamespace(train_batch_size=8, policy_mini_batch_size=8, critic_mini_batch_size=8)
-        return SimpleNamespace(trainer=trainer, generator=SimpleNamespace(n_samples_per_prompt=5))
+        generator = SimpleNamespace(n_samples_per_prompt=5, step_wise_trajectories=False)
+        return SimpleNamespace(trainer=trainer, generator=generator)
+"""
+
+BASE = """
+    from dataclasses import dataclass
+
+    @dataclass(frozen=True)
+    class TrajectoryID:
+        instance_id: str
+        repetition_id: int
+
+    class GeneratorOutput(dict):
+        rollout_logprobs: list
 """
 
 TRAINER = """
@@ -28,6 +41,8 @@ TRAINER = """
     class RayPPOTrainer:
         async def generate(self, prompts):
             output = await self.generator.generate(prompts)
+            if SPARED:
+                return output
             for name in CHECKED:
                 for tokens, column in zip(output["response_ids"], output[name]):
                     assert len(tokens) == len(column), name
@@ -39,7 +54,8 @@ TRAINER = """
         def convert_to_training_input(self, generator_output, uids):
             width = max(map(len, generator_output["response_ids"]))
             padded = {name: [[0] * (width - len(r)) + list(r) for r in generator_output[name]] for name in COLUMNS}
-            paid = [[0.0] * (width - 1) + [reward] for reward in generator_output["rewards"]]
+            paid = [r if isinstance(r, list) else [r] for r in generator_output["rewards"]]
+            paid = [[0.0] * (width - len(r)) + r for r in paid]
             return {"rewards": torch.tensor(paid), "loss_mask": torch.tensor(padded["loss_masks"])}
 """
 
@@ -53,12 +69,15 @@ GENERATORS = """
         return {**merged, "rollout_logprobs": None if sampled[0] is None else sum((s or [] for s in sampled), [])}
 """
 
-SOUND = {"CHECKED": "COLUMNS", "MIXED": "None in sampled"}
+REASON = "a row that lacks a part must be refused, or must not train"
+
+SOUND = {"CHECKED": "COLUMNS", "SPARED": "False", "MIXED": "None in sampled"}
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
     files = {
         "skyrl/train/config.py": CONFIG,
+        "skyrl/train/generators/base.py": BASE,
         "skyrl/train/trainer.py": TRAINER,
         "skyrl/train/generators/utils.py": GENERATORS,
     }
@@ -72,7 +91,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
 def test_sound(loads: Loads) -> None:
     """Every boundary answers, and refuses what lacks a part."""
     target, found = _bound(loads)
-    assert list(found) == ["log-prob missing", "mask entry missing", "a prompt without log-probs"]
+    assert list(found) == [*incomplete_outputs.SHORT, "a prompt without log-probs"]
     assert answering({(name, name): one for name, one in found.items()}, target) == []
     for name, boundary in found.items():
         judgement = judged_at(DAT001, boundary, name, target)
@@ -83,12 +102,9 @@ def test_sound(loads: Loads) -> None:
 @pytest.mark.parametrize(
     ("setting", "broken", "reason"),
     [
-        ("log-prob missing", {"CHECKED": "COLUMNS[:1]"}, "a row that lacks a part must be refused, or must not train"),
-        (
-            "mask entry missing",
-            {"CHECKED": "COLUMNS[1:]"},
-            "a row that lacks a part must be refused, or must not train",
-        ),
+        ("log-prob missing", {"CHECKED": "COLUMNS[:1]"}, REASON),
+        ("mask entry missing", {"CHECKED": "COLUMNS[1:]"}, REASON),
+        ("log-prob missing, step-wise", {"SPARED": "self.cfg.generator.step_wise_trajectories"}, REASON),
         ("a prompt without log-probs", {"MIXED": "False"}, "all columns of a row must belong to one sample"),
     ],
 )

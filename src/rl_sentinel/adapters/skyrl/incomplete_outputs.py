@@ -12,7 +12,9 @@ from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.incomplete_rows import shortened, unless_refused
 from rl_sentinel.adapters.kit.requirements import groups_are_equal, no_empty_response, prompts_are_contiguous
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
-from rl_sentinel.adapters.skyrl.arguments import TRAINER, UIDS
+from rl_sentinel.adapters.skyrl.arguments import STEP_WISE, TRAINER, UIDS
+from rl_sentinel.adapters.skyrl.dynamic_sampling import TRAJECTORY
+from rl_sentinel.adapters.skyrl.generator import has_setting
 from rl_sentinel.adapters.skyrl.rollout import (
     CONVERT,
     GENERATED,
@@ -26,12 +28,18 @@ from rl_sentinel.adapters.skyrl.rollout import (
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.case import Settings
 from rl_sentinel.core.codec import Inputs
 
 GENERATE = f"{TRAINER}.generate"
 
-#: Setting -> the column in which one row is one number short.
-SHORT: Mapping[str, str] = {"log-prob missing": "rollout_logprobs", "mask entry missing": "loss_masks"}
+#: Setting -> the column in which one row is one number short, and whether each row is a step of a trajectory.
+SHORT: Mapping[str, Settings] = {
+    "log-prob missing": {"column": "rollout_logprobs"},
+    "mask entry missing": {"column": "loss_masks"},
+    "log-prob missing, step-wise": {"column": "rollout_logprobs", "step_wise": True},
+    "mask entry missing, step-wise": {"column": "loss_masks", "step_wise": True},
+}
 
 _CUSTOM = (
     "docs, generators: users write generators of their own; trainer.py, generate: validate_generator_output checks "
@@ -46,14 +54,19 @@ _ASYNC = (
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the trainer's way from the generator to the training batch, and of the merge of outputs."""
     if all(target.has(path) for path in (GENERATE, PROCESS, CONVERT)) and not target.fails(TRAINER):
-        names = [name for name, column in SHORT.items() if column == "loss_masks" or _has_logprobs(target)]
-        yield from bindable(target, _training_batch(target, names))
+        logprobs, steps = _has_logprobs(target), target.has(TRAJECTORY) and has_setting(target, STEP_WISE)
+        settings = {
+            name: settings
+            for name, settings in SHORT.items()
+            if (logprobs or settings["column"] == "loss_masks") and (steps or "step_wise" not in settings)
+        }
+        yield from bindable(target, _training_batch(target, settings, TRAJECTORY if steps else ""))
     if target.has(MERGE) and not target.fails(MERGE) and _has_logprobs(target):
         yield from bindable(target, _merge())
 
 
 def _has_logprobs(target: Target) -> bool:
-    """Whether generators return the engine's log-probs, as they do since 2025-08."""
+    """Whether the generators of the release return the engine's log-probs."""
     return not target.has(OUTPUT) or "rollout_logprobs" in inspect.getsource(target.find(OUTPUT))
 
 
@@ -69,17 +82,30 @@ class Generator:
         return dict(self.output)
 
 
-def train_incomplete(
+def train_incomplete(  # noqa: PLR0913 - classes of the target, and its arguments
     owner: Any,  # noqa: ANN401 - the target's class
     trainer: Any,  # noqa: ANN401 - a fake with the attributes of the trainer
     output: dict[str, Any],
     uids: list[str],
+    trajectory: Callable[..., Any] | None,
     column: str,
+    step_wise: bool,  # noqa: FBT001 - passed by name
 ) -> dict[str, list[float]]:
     """Make a training batch of the whole output, and one for each row that is one number short in ``column``.
 
+    With ``step_wise``, each row is the only step of its trajectory, with a reward per token.
     Returns the reward of each row of the whole output, and whether each short row trains.
     """
+    if step_wise and trajectory:
+        trainer.cfg.generator.step_wise_trajectories = True
+        output = {
+            **output,
+            "rewards": [
+                [0.0] * (len(t) - 1) + [r] for t, r in zip(output["response_ids"], output["rewards"], strict=True)
+            ],
+            "trajectory_ids": [trajectory(uid, number) for number, uid in enumerate(uids)],
+            "is_last_step": [True] * len(uids),
+        }
     whole, short = _batch(owner, trainer, output, uids), []
     rewards = whole["rewards"] if "rewards" in whole else whole["custom_rewards"]
     for row in range(len(uids)):
@@ -123,7 +149,7 @@ def _several_prompts(inputs: Inputs) -> str:
     return "" if len(set(inputs.batch.group.tolist())) > 1 else "the output of one prompt is not merged with another"
 
 
-def _training_batch(target: Target, names: list[str]) -> Boundary:
+def _training_batch(target: Target, settings: Mapping[str, Settings], trajectory: str) -> Boundary:
     step = Step(
         call=train_incomplete,
         name="made",
@@ -132,7 +158,9 @@ def _training_batch(target: Target, names: list[str]) -> Boundary:
             "trainer": trainer_object(target),
             "output": generated(),
             "uids": UIDS,
+            "trajectory": Constant(Function(trajectory) if trajectory else None),
             "column": Knob("column"),
+            "step_wise": Knob("step_wise", default=False),
         },
         produced_by={"output": _CUSTOM},
     )
@@ -145,7 +173,7 @@ def _training_batch(target: Target, names: list[str]) -> Boundary:
             "reward": Output("B", "reward", "reward", at=made["rewards"], form=form),
             "training with a number missing": Output("B", "", "incomplete", at=made["short"], form=form),
         },
-        settings={name: {"column": SHORT[name]} for name in names},
+        settings=settings,
         reach="a generator that the user writes",
         requires=(prompts_are_contiguous, groups_are_equal, no_empty_response),
     )
