@@ -13,6 +13,12 @@ class Loss:
 if True:
     def reduce_loss(): ...
 
+try:
+    from fast import fused_loss
+except ImportError:
+    def fused_loss():
+        def inner(): ...
+
 def forward_with_torch(): ...
 def forward_with_triton(): ...
 """
@@ -33,6 +39,8 @@ def tree(tmp_path: Path) -> Path:
         ("Loss.__call__", ("losses.py:Loss.__call__",)),
         ("Loss defaults", ("losses.py:Loss", "losses.py:Loss.*")),
         ("forward_with_*", ("losses.py:forward_with_torch", "losses.py:forward_with_triton")),
+        ("fused_loss", ("losses.py:fused_loss",)),
+        ("inner", ("new/trainer/losses.py:*",)),
         ("the mask of the loss", ("new/trainer/losses.py:*",)),
     ],
 )

@@ -66,5 +66,5 @@ def _defined(node: ast.AST, within: str = "") -> Iterator[tuple[str, bool]]:
             yield f"{within}{child.name}", isinstance(child, ast.ClassDef)
             if isinstance(child, ast.ClassDef):
                 yield from _defined(child, f"{within}{child.name}.")
-        elif isinstance(child, (ast.If, ast.Try)):
+        elif not isinstance(child, ast.expr | ast.Lambda):
             yield from _defined(child, within)

@@ -28,7 +28,8 @@ _TAILS: Mapping[str, int] = {"eos": EOS, "stop": STOP, "length": EOS}
 class GeneratedRow:
     """One row of the generator's output; ``ids``, ``mask`` and ``logprobs`` include the prompt.
 
-    ``reward`` is the value at the last trained token or after it, as the generator's comments promise.
+    ``reward`` is the sum of the rewards from the last trained token on, where the generator promises the reward;
+    the sum of all rewards if no token is trained.
     """
 
     ids: list[int]

@@ -112,7 +112,7 @@ def trainer_path(target: Target, *paths: str) -> str:
 def families_of(
     target: Target, path: str, families: Mapping[str, Family]
 ) -> Iterator[tuple[Release, str, Family] | Unbound]:
-    """The families that the release supports, or why the trainer cannot be built; nothing if the trainer is absent."""
+    """The families that the release supports, or why its step cannot be bound; nothing if the trainer is absent."""
     if not target.has(path):
         return
     if why := target.fails(path):
@@ -143,7 +143,7 @@ def _trainer_boundaries(target: Target, path: str, families: Mapping[str, Family
 
 
 def release_of(target: Target, path: str) -> Release | Unbound:
-    """Facts about the trainer in this release, or the reason why it cannot be built."""
+    """Facts about the trainer in this release, or the reason why its step cannot be bound."""
     trainer = target.find(path)
     module = inspect.getsource(inspect.getmodule(trainer))  # type: ignore[arg-type]  # a class has a module
     known = fields_of(target, path) or arguments_of(trainer)

@@ -63,7 +63,7 @@ class PromptBatch(dict[str, Any]):
     meta_info: dict[str, Any]
 
     def chunk(self, _parts: int) -> list["PromptBatch"]:
-        """The batch itself."""
+        """A list of the batch alone, for any number of parts."""
         return [self]
 
 

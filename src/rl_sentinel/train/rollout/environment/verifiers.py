@@ -27,7 +27,9 @@ class Environment:
     full: float = 1.0
 
     def __post_init__(self) -> None:
-        """Load the taskset, which validates it."""
+        """Validate ``most``, and load the taskset, which validates it."""
+        if self.most < 1:
+            raise SentinelError(f"environment.most is {self.most}, expected 1 or more")
         _load_tasks(self.taskset, self.most)
 
     def task(self, rng: random.Random) -> Task:
@@ -56,9 +58,12 @@ def _load_tasks(name: str, most: int) -> list[Any]:
     try:
         tasks = list(kind(vf.TasksetConfig()).take(most))
     except Exception as error:  # user code
-        raise SentinelError(f"environment.taskset {name!r} cannot be loaded ({error}): name a Taskset class") from error
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        message = f"environment.taskset {name!r} cannot be loaded ({reason}), expected a Taskset class with its tasks"
+        raise SentinelError(f"{message}: fix it, or choose another taskset") from error
     if not tasks:
-        raise SentinelError(f"environment.taskset {name!r} has no tasks, expected at least one task")
+        message = f"environment.taskset {name!r} has no tasks, expected at least one task: choose another taskset"
+        raise SentinelError(message)
     if type(tasks[0]).toolsets(tasks[0].config):
         raise SentinelError(
             f"environment.taskset {name!r} has tools, expected tasks without tools: only one turn of text is "
