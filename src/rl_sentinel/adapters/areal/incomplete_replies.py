@@ -34,7 +34,7 @@ _PRODUCED = {
     "rows": "areal/workflow/rlvr.py, arun_episode: ModelRequest with the prompt and gconfig; a reply has tokens "
     "and log-probs in two lists (vLLM) or in pairs (SGLang)"
 }
-_REACH = "every run with {}, whose server returns too few log-probs, or one that is NaN"
+_REACH = "runs with {}, if a reply of its server has {}a log-prob that is NaN"
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
@@ -167,6 +167,6 @@ def _replies(client: str, name: str, path: str) -> Boundary:
             "training without a log-prob": Output("B", "", "incomplete", at=made["trained"], form=form),
         },
         settings={f"{name}, log-prob {fault}": {"fault": fault} for fault in faults},
-        reach=_REACH.format(name),
+        reach=_REACH.format(name, "too few log-probs or " * ("missing" in faults)),
         requires=(no_empty_response, has_prompt, _several_rows),
     )
