@@ -1,6 +1,7 @@
 # Corrections of skyrl/train/utils/trainer_utils.py (0.3.0): functions of which a few expressions are replaced.
 # - A row that is kept has all of its columns, and a replaced row those of the row that replaces it.
 # - A prompt is kept by the outcomes of its trajectories, not of their steps.
+# - A batch with too many prompts is cut after a prompt, although a trajectory has a row per step.
 
 import sys
 
@@ -17,10 +18,18 @@ def _outcomes(generator_output, uids, rewards):
     return [(uid, reward) for uid, reward, is_last in zip(uids, rewards, last) if is_last]
 
 
+def _rows_of(uids, prompts):
+    first = list(dict.fromkeys(uids))[:prompts]
+    return sum(uid in first for uid in uids)
+
+
 handle_filter_sampling = replaced(
     sys.modules[__name__],
     "handle_filter_sampling",
-    {"for uid, reward in zip(uids, rewards):": f"for uid, reward in {_OUTCOMES}:"},
+    {
+        "for uid, reward in zip(uids, rewards):": f"for uid, reward in {_OUTCOMES}:",
+        "= target_batch_size * n_samples_per_prompt": '= _rows_of(collected_state["collected_uids"], target_batch_size)',
+    },
 )
 
 
