@@ -105,7 +105,10 @@ def run_engines(  # noqa: PLR0913 - functions and classes of the target, and the
 
 
 def _engine(owner: Any, config: Any, ranks: int, copies: int) -> Any:  # noqa: ANN401 - AReaL's classes, an engine
-    """An engine of one rank, with parallel sizes by the names that releases read; ``evaluated`` is what it returned."""
+    """An engine of one rank, with parallel sizes by the names that releases read.
+
+    ``evaluated`` is the loss that its last evaluation returned, or None.
+    """
     engine = recording_engine(owner, config)
     kind: Any = type(engine)
     kind.model, kind.evaluated = WholeModel(), None

@@ -177,7 +177,10 @@ class Episode:
 
 
 def _turns_of(row: dict[str, Any], end: str) -> list[Turn]:
-    """Split a response into turns. Trained tokens in a row are a turn; the untrained tokens after them are feedback."""
+    """Split a response into turns: each run of trained tokens, with fixed feedback for the untrained tokens after it.
+
+    A turn before the last one ends with EOS, which is sampled if ``end`` is ``eos``, and else added by the template.
+    """
     turns: list[Turn] = []
     for trained, run in groupby(range(len(row["mask"])), row["mask"].__getitem__):
         places = list(run)

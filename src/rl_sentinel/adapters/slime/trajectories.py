@@ -127,7 +127,7 @@ class Session:
     def read(self, samples: list[Any]) -> dict[str, Any]:
         """The row, read from its samples.
 
-        A token that may be trained or not keeps its mask if no sample trains it. A token that is trained twice counts
+        A token that may be trained or not keeps its values if no sample trains it. A token that is trained twice counts
         as untrained. The reward is infinite if the samples have different rewards.
         """
         first = len(self.row["prompt"]) + 1
