@@ -62,7 +62,7 @@ class Arguments:
 
     @property
     def rewards(self) -> TokenRewards:
-        """Rewards per token; the outcome is on the last token."""
+        """Rewards per token, with the outcome added at the last response token."""
         return TokenRewards(self.form)
 
     def training_input(self, *columns: str, step_wise: bool = False) -> Object:

@@ -211,7 +211,7 @@ def merge(  # noqa: PLR0913 - as manage
 
 
 def with_turns(batch: Batch) -> Batch:
-    """Train the last token of each row, and every other token in rows with room for three turns."""
+    """Train the last token of each row; besides, in rows with room for three turns, exactly every other token."""
     places = torch.arange(batch.width).expand_as(batch.mask)
     last = places == (batch.length - 1).unsqueeze(1)
     turns = torch.where((batch.length >= THREE_TURNS).unsqueeze(1), places % 2 == 0, batch.mask)
