@@ -31,7 +31,7 @@ class Installation:
     written: Mapping[str, str] = field(default_factory=dict)
 
     def command(self, torch: str) -> str:
-        """The shell command that prepares a new environment."""
+        """The shell command that prepares a new environment, after the Python version if the framework needs one."""
         line = f"pip install torch=={torch} {self.packages}"
         line += f" && pip install --no-deps {self.alone}" if self.alone else ""
         return (f"Python {self.python}: " if self.python else "") + line + (f"  # {self.note}" if self.note else "")

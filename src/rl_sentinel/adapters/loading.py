@@ -39,7 +39,7 @@ def load(framework: Framework, root: Path, version: str, overlay: Sequence[Path]
     The change of the import machinery is permanent: one process loads one target.
 
     Raises:
-        Unbindable: if a replacement module cannot be created, or ``root`` does not contain the package.
+        Unbindable: if ``root`` does not contain the package.
     """
     root = root.resolve()
     package = framework.package_of(root)
@@ -95,7 +95,10 @@ class _Bare(MetaPathFinder, Loader):
         return spec if folder.is_dir() else None
 
     def exec_module(self, module: ModuleType) -> None:
-        """Do not run ``__init__``; resolve the names that it exports from the submodules, on first access."""
+        """Do not run ``__init__``.
+
+        On first access, names that it imports from submodules are resolved; other imported names are stand-ins.
+        """
         file = Path(module.__path__[0], "__init__.py")
         exported = dict(_exports(file)) if file.is_file() else {}
 
@@ -186,7 +189,7 @@ def _exports(file: Path) -> Iterator[tuple[str, str]]:
 
 
 def _statements(node: ast.AST) -> Iterator[ast.AST]:
-    """All statements below a node, at any depth."""
+    """All statements, exception handlers and cases below a node, at any depth."""
     for block in ("body", "orelse", "finalbody", "handlers", "cases"):
         for child in getattr(node, block, ()):
             yield child

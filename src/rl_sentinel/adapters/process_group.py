@@ -20,7 +20,7 @@ def parallel_state_of_one_process() -> Mapping[str, Callable[..., Any]]:
 
 
 def one_process_group(*_args: object, **_options: object) -> Any:  # noqa: ANN401 - a process group
-    """A process group of this process alone, with torch's fake backend: collectives transmit nothing."""
+    """The default process group; without one, start a group of this process alone, which transmits nothing."""
     if not dist.is_initialized():
         from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: PLC0415 - costs a second
 

@@ -69,7 +69,10 @@ def _common(module: str, parts: list[str]) -> int:
 
 @cache
 def _definitions(file: Path) -> frozenset[str]:
-    """Functions, classes and variables of a module, and methods as ``Class.method``."""
+    """Names that statements at the top of a module define, not those in blocks, and methods as ``Class.method``.
+
+    Variables count only in plain assignments. A file that does not parse has no names.
+    """
     try:
         return frozenset(_names(parse_source(file.read_bytes())))
     except SyntaxError:

@@ -86,7 +86,8 @@ class SourceReads:
     def add(self, file: str, line: int) -> None:
         """Record a file, or the function at a line of the file.
 
-        Nothing is recorded outside of the root, and no read of an adapter while it describes boundaries.
+        Nothing is recorded outside of the root. A read of an adapter while it describes boundaries is only collected
+        for :func:`remembered`.
         """
         if not file.startswith(self.base):
             return
@@ -117,7 +118,7 @@ def _reads_outline(frame: FrameType | None) -> bool:
 
 
 def _reads_for_adapter() -> bool:
-    """Whether the nearest code outside of the standard library belongs to an adapter."""
+    """Whether the nearest code outside of the standard library and of this module belongs to an adapter."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the stack, without its source text
     while frame is not None:
         file = frame.f_code.co_filename

@@ -103,7 +103,7 @@ def _undefined_names(frame: FrameType, roots: tuple[Path, ...]) -> tuple[str, ..
 
 
 def _names(code: CodeType) -> Iterator[str]:
-    """Names used in module code and its class bodies, including annotations; functions run later."""
+    """Names and attributes in module code and its class bodies, including annotations; functions run later."""
     yield from code.co_names
     for part in code.co_consts:
         if isinstance(part, CodeType) and not part.co_flags & inspect.CO_OPTIMIZED:

@@ -28,9 +28,9 @@ class Target:
     """The source tree of a framework on this machine.
 
     ``root`` is the folder that contains the import ``package``; ``recorder`` is set while calls are recorded;
-    ``files`` are the file names of code that exists in no file, such as notebook cells; ``earlier`` are the earlier
-    paths of modules and classes that were renamed; ``broken`` are the modules of the tree that could not be imported,
-    with the reasons.
+    ``files`` are file names of code that belongs to the target wherever it is, such as notebook cells; ``earlier`` are
+    the earlier paths of modules and classes that were renamed; ``broken`` are the modules of the tree that could not be
+    imported, with the reasons.
     """
 
     root: Path

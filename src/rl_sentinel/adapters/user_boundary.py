@@ -64,10 +64,10 @@ STAGES: Mapping[str, _Kind] = {
 #: Stages whose output has a single definition.
 DEFINED = ("logprob", "entropy")
 
-#: Stages whose functions, without a parameter that tells trained tokens from others, are passed full rows.
+#: Stages whose functions are passed full rows, if tokens are padded and no argument has a mask or lengths.
 _WITHOUT_MASK = frozenset({"advantage", "policy-loss", "value-loss", "aggregate"})
 
-#: Note on a loss without such a parameter.
+#: Note on a loss without a mask, if all tokens of its rows are trained.
 _UNMASKED = "no parameter says which tokens are trained, so all tokens of all rows count as trained"
 
 

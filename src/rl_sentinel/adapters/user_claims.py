@@ -41,7 +41,7 @@ ALGORITHMS: Mapping[Stage, tuple[str, ...]] = {
     "reward": REWARDED,
 }
 
-#: Stage -> an example for hints; at the other stages a user cannot claim an algorithm.
+#: Stage -> an example of an algorithm, for hints.
 EXAMPLES: Mapping[str, str] = {"advantage": "grpo", "policy-loss": "grpo", "value-loss": "ppo", "kl": "k3"}
 
 #: Algorithms that only an adapter can claim, because they need its settings or outputs.
@@ -94,8 +94,8 @@ def claims_of(stage: Stage, algorithm: str, claims: Mapping[str, str | bool | No
     Args:
         stage: the stage of the function.
         algorithm: name of its algorithm, or of the method that it is part of; may be empty.
-        claims: claim -> value; True and False mean yes and no. None removes an implied claim; if ``any`` is a possible
-            value of the claim, None sets this value.
+        claims: claim -> value; True and False mean yes and no. None removes an implied claim, or sets it to ``any`` if
+            the claim can have this value.
 
     Raises:
         SentinelError: as :func:`claims_from_options`.
@@ -114,7 +114,7 @@ def claims_of(stage: Stage, algorithm: str, claims: Mapping[str, str | bool | No
 
 
 def claims_from_options(stage: Stage, algorithm: str, texts: Iterable[str]) -> Claims:
-    """Like :func:`claims_of`, for claims as texts ``key=value``; ``key=none`` removes an implied claim.
+    """Like :func:`claims_of`, for claims as texts ``key=value``; ``key=none`` stands for None.
 
     Raises:
         SentinelError: if the algorithm does not exist at this stage, or as :func:`parse_claims`.

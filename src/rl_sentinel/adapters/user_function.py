@@ -263,7 +263,7 @@ def _arguments_of(function: Callable[..., Any], stage: Stage, statement: Stateme
 
 
 def _not_compared(boundary: Boundary) -> tuple[str, ...]:
-    """Notes on the parts of a claimed algorithm that no law compares with a formula."""
+    """Notes on parts of the function that no law compares with a formula."""
     notes = []
     if boundary.stage == "advantage" and boundary.claims.algorithm and "ref_logprob" in boundary.reads:
         notes.append("the size of the KL in its rewards is not checked: check the function of the KL at stage kl")

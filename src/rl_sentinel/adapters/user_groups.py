@@ -83,7 +83,7 @@ def stated_groups(
 ) -> FixedGroups | None:
     """Groups with the number of responses per prompt that the user states, or that the function holds; else None.
 
-    A number that the function holds counts only if no argument identifies the prompt.
+    A number that the function holds counts only if the function has rewards, and no argument identifies the prompt.
 
     Raises:
         Unbindable: if the stated number is not a possible number of responses.

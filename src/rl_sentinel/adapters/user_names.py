@@ -58,7 +58,10 @@ def _policy_of_the_rollout(codecs: Mapping[str, Codec]) -> dict[str, str]:
 
 
 def _returns_as_rewards(codecs: Mapping[str, Codec], claims: Claims) -> dict[str, str]:
-    """Bind a parameter with a name of returns to the outcome, if the algorithm needs one outcome per response."""
+    """Bind the only parameter with a name of returns to the outcome.
+
+    This requires a claimed algorithm that needs one outcome per response, and no parameter with rewards or values.
+    """
     algorithm = value_of(claims.algorithm)
     named = [path for path, codec in codecs.items() if codec.columns == {"returns"}]
     others = {column for codec in codecs.values() for column in codec.columns} & {"reward", "token_reward", "value"}

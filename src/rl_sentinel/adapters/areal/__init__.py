@@ -47,7 +47,7 @@ from rl_sentinel.adapters.process_group import parallel_state_of_one_process
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Unbound
 
-#: Packages that AReaL's functions call, so that a stub is not enough: log formatter and base of the configuration.
+#: Packages that AReaL's functions call, so that a stub is not enough.
 LIGHT = """
 colorlog==6.10.1
 omegaconf==2.4.0

@@ -180,7 +180,7 @@ def _normalizes_one(target: Target) -> bool:
 
 
 def advantages_of(name: str, settings: Settings, claimed: Claims, path: str) -> Boundary:
-    """The boundary of one setting. A KL penalty adds reference log-probs to the data, and a critic adds values."""
+    """The boundary of one setting. The data has reference log-probs with a KL penalty, and values with a critic."""
     has_kl = settings.get("kl_ctl") != 0.0
     by_turn = "gae_timestep_unit" in settings
     passes = [

@@ -31,7 +31,7 @@ _CALLER = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """One boundary, which concatenates trajectories to a batch and splits it by prompt."""
+    """The boundary of concatenating trajectories to a batch and splitting it by prompt."""
     if all(target.has(path) for path in FUNCTIONS):
         yield from bindable(target, _batches())
 

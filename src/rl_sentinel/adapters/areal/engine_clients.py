@@ -60,7 +60,7 @@ def send(  # noqa: PLR0913 - the client of the target, and its fakes
     """Run one of AReaL's clients on a request.
 
     ``respond`` is the server; ``version()`` is the version of the weights that the client knows when a reply arrives.
-    ``experts`` is the option of the trainer's client.
+    With ``experts``, the trainer's client asks for the experts of each token.
     """
     owner = method.__globals__[method.__qualname__.partition(".")[0]]
     if hasattr(owner, "set_version") and "pause_state" in inspect.signature(owner).parameters:

@@ -242,9 +242,10 @@ def update(
     log: tuple[str, ...],
     ranks: int = 1,
 ) -> dict[str, Any]:
-    """Run one update; return the loss, summed over micro-batches like the gradients, and the metrics in ``log``.
+    """Run one update; return the loss and the metrics in ``log``. ``ranks`` share each sequence.
 
-    The tracker skips all other metrics, because they take most of the time of an update. ``ranks`` share each sequence.
+    The loss is summed over micro-batches and averaged over ranks, like the gradients. The tracker skips all other
+    metrics, because they take most of the time of an update.
     """
     trainer.engine.losses.clear()
     model = getattr(trainer.engine, "model", None)

@@ -66,7 +66,10 @@ def sampled_versions(
     config: Callable[..., Any],
     count: int,
 ) -> dict[str, list[float]]:
-    """Update the adapter repeatedly; return the versions that then sample a new request and an older request."""
+    """Update the adapter ``count`` times; return the versions that then sample a new and an earlier request.
+
+    ``uninterrupted`` are the expected versions, ``resumed`` those that sample.
+    """
     server, made = Server(), backend()
     options = {"type": "disk", "path": "root/weight_update", "use_lora": True, "lora_name": _NAME}
     if "lora_keep_versions" in {field.name for field in fields(meta)}:

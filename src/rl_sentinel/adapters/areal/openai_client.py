@@ -213,7 +213,7 @@ def rows_of_calls(  # noqa: PLR0913 - code of the target, and the arguments of t
     rows: list[dict[str, Any]],
     form: str,
 ) -> dict[str, list[Any]]:
-    """Run a call for each response, and return its training row; tokens are :data:`WRONG` for a wrong prompt."""
+    """Run a call for each response; return its columns in the training row (masks are False if the prompt trains)."""
     columns: dict[str, list[Any]] = {name: [] for name in _KEYS}
     for row in rows:
         arguments, prompt = input_of(api, form, row["prompt"])

@@ -76,7 +76,8 @@ def run_engines(  # noqa: PLR0913 - functions and classes of the target, and the
     """The losses behind the gradient of an update, one per rank and micro-batch; or the one that an evaluation returns.
 
     Each rank has an equal share of the rows. Gradients are averaged over the ranks, as FSDP does. The copies of a rank
-    have parts of its model, so that their gradients are not added to it.
+    have parts of its model, so that their gradients are not added to it. An evaluation that returns different numbers
+    on the ranks counts as infinite.
     """
     size = len(data["input_ids"]) // ranks
     engines = [_engine(owner, config, ranks, copies) for _ in range(ranks * copies)]
@@ -104,7 +105,10 @@ def run_engines(  # noqa: PLR0913 - functions and classes of the target, and the
 
 
 def _engine(owner: Any, config: Any, ranks: int, copies: int) -> Any:  # noqa: ANN401 - AReaL's classes, an engine
-    """An engine of one rank, with parallel sizes by the names that releases read; ``evaluated`` is what it returned."""
+    """An engine of one rank, with parallel sizes by the names that releases read.
+
+    ``evaluated`` is the loss that its last evaluation returned, or None.
+    """
     engine = recording_engine(owner, config)
     kind: Any = type(engine)
     kind.model, kind.evaluated = WholeModel(), None

@@ -14,9 +14,10 @@ OPTIONS = frozenset({"denominator", "reduce_type", "reduce_group"})
 
 @contextmanager
 def logging_only(names: tuple[str, ...]) -> Iterator[Any]:
-    """Let AReaL's tracker of metrics record only ``names``, from an empty tracker; yields the tracker's module.
+    """Let AReaL's tracker record only the metrics ``names`` and their denominators; yields the tracker's module.
 
-    Metrics of a call that failed would make later calls fail, and recording takes most of the time of an update.
+    Recording takes most of the time of an update. If there are names, the tracker is emptied first, because metrics of
+    a call that failed would make later calls fail.
     """
     tracker: Any = importlib.import_module("areal.utils.stats_tracker")
     if names:

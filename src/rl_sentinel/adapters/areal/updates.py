@@ -178,7 +178,7 @@ def copies_inputs(target: Target) -> bool:
 
 
 def trains_inline(target: Target) -> bool:
-    """Whether the engine has its update method, which computes the loss if the engine has no method for it."""
+    """Whether the engine's update method can be imported; it computes the loss if the engine has no method for that."""
     return target.has(_INLINE.train) and not target.fails(_INLINE.train)
 
 

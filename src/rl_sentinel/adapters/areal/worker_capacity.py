@@ -76,7 +76,7 @@ def admitted_by_worker(  # noqa: PLR0913 - code of the target, and the arguments
     finished: int,
     max_staleness: int,
 ) -> float:
-    """Start a worker; return how many rollouts it admits after ``finished`` updates, if it gets all rollouts."""
+    """Start a worker that gets all rollouts; return how many it admits up to version ``finished`` of the weights."""
     weights = Weights()
     many = rows * (max_staleness + 2)  # so that the limit on staleness binds
     config = SimpleNamespace(

@@ -71,8 +71,8 @@ def run_episodes(  # noqa: PLR0913 - classes of the target, and their arguments
 ) -> dict[str, list[Any]]:
     """Run an episode per row; return the training row of each episode, at the positions of the batch.
 
-    A token is -1 where it or a token beside it is wrong. An untrained token keeps the log-prob and the version of the
-    batch.
+    A token is -1 where it or a token beside it is wrong; all are -1 if the row has a wrong length or prompt. An
+    untrained token keeps the log-prob and the version of the batch.
     """
     columns: dict[str, list[Any]] = {"tokens": [], "masks": [], "logprobs": [], "versions": [], "rewards": []}
     with replaced_globals(vars(inspect.getmodule(make)), **workflow_fakes()):
@@ -112,7 +112,7 @@ def call_at_once(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Tokenizer:
-    """A tokenizer whose messages are token ids; the template adds feedback and nothing else."""
+    """A tokenizer whose prompts are token ids; the template encodes replies and feedback as fixed ids."""
 
     eos_token_id, pad_token_id = _EOS, _PAD
 
@@ -177,7 +177,10 @@ class Episode:
 
 
 def _turns_of(row: dict[str, Any], end: str) -> list[Turn]:
-    """Split a response into turns. Trained tokens in a row are a turn; the untrained tokens after them are feedback."""
+    """Split a response into turns: each run of trained tokens, with fixed feedback for the untrained tokens after it.
+
+    A turn before the last one ends with EOS, which is sampled if ``end`` is ``eos``, and else added by the template.
+    """
     turns: list[Turn] = []
     for trained, run in groupby(range(len(row["mask"])), row["mask"].__getitem__):
         places = list(run)

@@ -44,7 +44,7 @@ _TRAJECTORIES = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of each estimator, with each value of its boolean parameters, and with ``epsilon`` 0.
+    """Boundaries of the variants of each estimator, of per-token estimators on packed columns, and of trajectories.
 
     An estimator with an unknown parameter becomes an ``Unbound``.
     """

@@ -117,7 +117,7 @@ def columns_of_mode(mode: str) -> str:
 
 
 def loss_output(mode: str) -> Output:
-    """The loss as an output; all modes except ``token-sum`` are means over trained tokens or live rows."""
+    """The loss as an output; in all modes except ``token-sum``, rows without a trained token do not change it."""
     return Output("", "", "loss", over="" if mode == "token-sum" else "live")
 
 

@@ -15,7 +15,7 @@ NORMALIZED = f"{SIGNAL}.normalization.normalized"
 NORMALIZATION = f"{SIGNAL}.normalization.Normalization"
 SUPPRESSED = f"{SIGNAL}.reward.suppressed"
 
-#: Normalizations (mean, deviation, leave one out, biased, epsilon): every valid pair of values occurs.
+#: Normalizations (mean, deviation, leave one out, biased, epsilon): every pair of mean and deviation occurs.
 NORMALIZATIONS: tuple[tuple[str, str, bool, bool, float], ...] = (
     ("group", "group", False, False, 1e-6),
     ("group", "batch", True, True, 1e-6),

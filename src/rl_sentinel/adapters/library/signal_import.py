@@ -15,7 +15,7 @@ def import_from(root: Path) -> None:
     Nothing is imported if that package is the running copy.
 
     Raises:
-        Unbindable: if that package has no signal library.
+        Unbindable: if that package has no signal library that can be imported.
     """
     folder = (root / "rl_sentinel" / "signal").resolve()
     if not (folder / "__init__.py").is_file():

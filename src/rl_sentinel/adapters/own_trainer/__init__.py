@@ -28,7 +28,7 @@ GRPO: Mapping[str, Any] = {"name": "grpo", "standardize": False, "epsilon": 0.0}
 PPO: Mapping[str, Any] = {"name": "ppo", "clip_low": 0.2, "clip_high": 0.28}
 MODES = ("token-mean", "sequence-mean-token-mean", "sequence-mean-token-sum")
 
-#: Loss -> its numbers, and the claims of its module.
+#: Loss -> its numbers, and pairs of values that must give different results.
 LOSSES: Mapping[str, tuple[Mapping[str, float], Mapping[str, str]]] = {
     "ppo": ({"clip_low": 0.2, "clip_high": 0.28}, {"knob:clip_low": "0.1|0.4", "knob:clip_high": "0.1|0.4"}),
     "reinforce": ({}, {}),

@@ -12,12 +12,14 @@ TRAIN = "rl_sentinel.train"
 def episodes_of(
     target: Target, batch: Batch, columns: frozenset[str], *, sampled: str = "", parts: int = 0
 ) -> tuple[list[Any], list[int]]:
-    """One episode per trajectory of the batch, with one step per row, or per turn of a row.
+    """One episode per trajectory of the batch, with one step per row, or per turn of a row if ``columns`` has turns.
+
+    Each row is a trajectory if ``columns`` has no trajectories.
 
     Args:
         target: the tree that contains the trainer.
         batch: the batch.
-        columns: the columns to use; the episodes have default values for the others.
+        columns: the columns to use besides reward, group and mask; the others have default values.
         sampled: the column with the sampler's log-probs; if empty, they are -1.
         parts: number of reward parts; the parts of the batch are repeated if it has fewer.
 

@@ -36,7 +36,7 @@ class Composition:
     selection: Any
 
     def with_numbers(self, table: str, numbers: Settings) -> "Composition":
-        """A copy in which ``numbers`` replace numbers of a table, ``estimator`` or ``loss``; cached."""
+        """A cached copy in which ``numbers`` replace those of a table; this object itself if there are no numbers."""
         if not numbers:
             return self
         tables = {**self.tables, table: {**self.tables[table], **numbers}}

@@ -68,8 +68,7 @@ from rl_sentinel.adapters.skyrl import (
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Unbound
 
-#: Packages that SkyRL's functions call, so that a stub is not enough: the log, the base of the configuration, and
-#: tqdm, whose ``gather`` runs the conversations.
+#: Packages that SkyRL's functions call, so that a stub is not enough. tqdm's ``gather`` runs the conversations.
 LIGHT = """
 loguru==0.7.3
 omegaconf==2.4.0

@@ -40,7 +40,7 @@ def with_metadata(batch: Any, metadata: Mapping[str, Any]) -> Any:  # noqa: ANN4
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """How a release's trainer lays out its tensors, found by a call of its code, not from its version number."""
+    """How a release's trainer lays out its tensors; found from its code, not from its version number."""
 
     form: Form
     last_step_is_metadata: bool
@@ -62,13 +62,14 @@ class Arguments:
 
     @property
     def rewards(self) -> TokenRewards:
-        """Rewards per token; the outcome is on the last token."""
+        """Rewards per token, with the outcome added at the last response token."""
         return TokenRewards(self.form)
 
     def training_input(self, *columns: str, step_wise: bool = False) -> Object:
-        """The training batch before advantages are computed: masks, rewards, and the tensors named by ``columns``.
+        """The training batch before advantages are computed.
 
-        Other tensors are None, such as the values of a run without a critic.
+        Of ``values``, ``action_log_probs`` and ``base_action_log_probs``, those not in ``columns`` are None. With
+        ``step_wise``, each row says whether it is the last step of its trajectory.
         """
         names = {"values": "value", "action_log_probs": "old_logprob", "base_action_log_probs": "ref_logprob"}
         tensors: dict[str, Codec] = {
@@ -98,10 +99,10 @@ UIDS = PromptIds("strings-list")
 
 
 def arguments(target: Target) -> Arguments:
-    """Find the layout of responses in this release: call the trainer's producer on two responses of unequal length.
+    """Find the layout in this release: call the producer on two responses of unequal length, and read the trainer.
 
     Raises:
-        Unbindable: if the producer is absent, or returns no tensor in a known layout.
+        Unbindable: if the producer or the trainer is absent, or if the producer returns no tensor in a known layout.
     """
     tokenizer = SimpleNamespace(pad_token_id=0)
     takes_id = "pad_token_id" in inspect.signature(target.find(PRODUCER)).parameters

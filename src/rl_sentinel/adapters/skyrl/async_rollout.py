@@ -79,7 +79,7 @@ def convert_groups(
 
 
 def _failed(output: Mapping[str, Any]) -> dict[str, Any]:
-    """Responses of another prompt, of one token each and without rewards."""
+    """Responses of another prompt, of one token each and with reward 0."""
     rows = len(output["response_ids"])
     return {
         **output,

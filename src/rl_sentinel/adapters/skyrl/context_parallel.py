@@ -111,7 +111,7 @@ def _context_of(ranks: int, *modules: dict[str, Any]) -> Any:  # noqa: ANN401 - 
 
 
 def _all_gather(tensor_list: list[Tensor], tensor: Tensor, group: object = None) -> None:
-    """Write the tensors of all ranks to ``tensor_list``."""
+    """Write the tensors of the group's ranks to ``tensor_list``."""
     for place, part in zip(tensor_list, gather_from_ranks(tensor) if group is _CONTEXT else [tensor], strict=True):
         place.copy_(part)
 

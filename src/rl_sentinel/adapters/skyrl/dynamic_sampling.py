@@ -61,7 +61,7 @@ _STEPS = claims(
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of the trainer's method under each entry of :data:`FAMILIES`."""
+    """Boundaries of the trainer's method under the entries of :data:`FAMILIES` that the release supports."""
     if not target.has(PATH):
         return
     for name, settings in FAMILIES.items():
@@ -82,7 +82,7 @@ class Rollouts:
         trajectory: Callable[..., Any] | None,
         of_sampler: Sequence[str],
     ) -> None:
-        """Number the rows of the case; other rows follow. Only some samplers return the columns ``of_sampler``."""
+        """Store the rows of the case, and ``of_sampler``, columns that only some samplers return."""
         self.of_sampler = of_sampler
         self.rows, self.trajectory, self.samples = rows, trajectory, _samples(rows)
         self.others = 0
@@ -124,7 +124,7 @@ class Rollouts:
         ]
 
     def output(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
-        """The generator's output for these rows; every column except mask and reward has the index of its row."""
+        """The generator's output for these rows; tokens, log-probs and experts show the number of their row."""
         output = {
             "prompt_token_ids": [[row["number"]] for row in rows],
             "response_ids": [[row["number"]] * len(row["mask"]) for row in rows],
@@ -166,10 +166,10 @@ def sample_batch(
     trajectory: Callable[..., Any] | None,
     of_sampler: Sequence[str],
 ) -> dict[str, list[float]]:
-    """Sample until the batch is full.
+    """Sample until the batch is full, at most all rounds.
 
-    Returns ``keep``, 1 for each row of the case that is in the batch, and ``others``, the number of columns of each row
-    that are lost or come from another row.
+    Returns ``keep``, 1 for each row of the case that is in the batch and 0 for the rest, and ``others``, the number of
+    columns and uids that are lost or come from another row. Those of a row that replaces another are counted there.
     """
     rollouts = Rollouts(rows, trajectory, of_sampler)
     rounds = rollouts.rounds(cfg)
@@ -233,7 +233,10 @@ def columns_read(*, step_wise: bool) -> frozenset[str]:
 
 
 def requirements(*, step_wise: bool) -> tuple[Callable[[Inputs], str], ...]:
-    """Checks that prompts are contiguous, of equal size, and have several responses, none of them empty."""
+    """Checks that prompts are contiguous, and have the same number of trajectories, at least two and none empty.
+
+    With ``step_wise``, the steps of a trajectory must also be in order.
+    """
     plain = (groups_are_equal, several_responses)
     sizes = (steps_in_order, several_trajectories) if step_wise else plain
     return (prompts_are_contiguous, no_empty_response, *sizes)

@@ -28,8 +28,7 @@ _TAILS: Mapping[str, int] = {"eos": EOS, "stop": STOP, "length": EOS}
 class GeneratedRow:
     """One row of the generator's output; ``ids``, ``mask`` and ``logprobs`` include the prompt.
 
-    ``reward`` is the sum of the rewards from the last trained token on, where the generator promises the reward;
-    the sum of all rewards if no token is trained.
+    ``reward`` is the sum of the rewards from the last trained token on, or of all rewards if no token is trained.
     """
 
     ids: list[int]
@@ -55,7 +54,7 @@ def script_of(number: int, row: dict[str, Any], end: str, *, closing: bool, open
 
 
 def tails_of(row: dict[str, Any], end: str, *, one_message: bool) -> list[int | None]:
-    """The stop token after each turn, or None: in a single message, turns are not separated by stop tokens."""
+    """The stop token after each turn; None after a turn that is cut off, and between the turns of one message."""
     turns = sum(is_sampled for is_sampled, _ in _runs(row))
     between = None if one_message else _TAILS[end]
     return [between] * (turns - 1) + [None if end == "length" else _TAILS[end]]
@@ -152,7 +151,7 @@ class RowReader:
         return starts[0]
 
     def _read_tail(self, row: GeneratedRow, at: int, tail: int | None, position: int) -> None:
-        """Check the stop token after a turn; a wrong stop token is marked at ``position``, the turn's last token."""
+        """Compare the stop token after a turn with ``tail``; differences are marked at ``position``, the last token."""
         if at >= len(row.ids) or row.ids[at] != tail:
             self.tokens[position] = -1
         elif not row.mask[at]:

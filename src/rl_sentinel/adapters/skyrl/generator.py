@@ -100,7 +100,7 @@ _ENGINE = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of the generator, under each entry of :data:`FAMILIES`."""
+    """Boundaries of the generator, under the entries of :data:`FAMILIES` that the release supports."""
     if not target.has(PATH):
         return
     try:
@@ -161,10 +161,11 @@ def generate(  # noqa: PLR0913 - the arguments of the boundary
     """Run the generator on one conversation per row, and read its output at the positions of the batch.
 
     A token is -1 if it or the stop token after it is lost, duplicated or moved, or if the engine received a wrong
-    prompt. The last token is also -1 if another token trains after a response that is cut off, or if the output does
-    not have the stop reason of the last turn. The first mask value is False if the row does not contain the prompt
-    exactly once. An untrained token keeps the log-prob of the batch. If truncated responses are filtered, the returned
-    mask is the row's mask if the generator trains no token, and False otherwise.
+    prompt. The last token is also -1 if the output contains the observation after the last turn or another stop reason,
+    or trains a token after a response that is cut off. The first token is -1 if a row mixes two templates; the first
+    mask value is False if a row does not contain the prompt exactly once. An untrained token keeps the log-prob of the
+    batch. If truncated responses are filtered, the returned mask is the row's mask if the generator trains no token,
+    and False otherwise.
     """
     scripts = [script_of(number, row, end, closing=closing, opens=opens) for number, row in enumerate(rows)]
     engine = Engine(scripts)

@@ -139,7 +139,7 @@ class Environment:
     def step(self, action: str) -> dict[str, Any]:
         """The observation after the turn, its reward, and whether it was the last turn.
 
-        A text other than the sampled one without special tokens costs a reward of 1.
+        Each text that is not the sampled one without EOS lowers the reward of the last turn by 1.
         """
         turn, self.at = self.script.turns[self.at], self.at + 1
         done = self.at == len(self.script.turns)

@@ -59,7 +59,7 @@ _PRODUCED = {
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the metrics of a batched call, and of the scores of conversations.
 
-    The engine of the call may sample more tokens than the limit.
+    In the batched call, the engine samples more tokens than the limit for the longest responses.
     """
     sampling = next((path for path in SAMPLING if target.has(path)), "")
     if not sampling or not target.has(PATH) or target.fails(PATH) or not target.has(ROLLOUT):
@@ -86,7 +86,7 @@ def measure(  # noqa: PLR0913 - classes of the target, and their arguments
 ) -> dict[str, float]:
     """Generate single-turn responses of at most ``room`` tokens, and return the rollout metrics.
 
-    A longer sampled response is cut.
+    The engine samples more tokens for a response of ``room`` tokens; the generator must cut them.
     """
     config.sampling_params.max_generate_length = room  # set for each case, since the section is made once per setting
     scripts = []

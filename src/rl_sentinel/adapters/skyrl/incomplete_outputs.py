@@ -126,7 +126,8 @@ def _batch(owner: Any, trainer: Any, output: dict[str, Any], uids: list[str]) ->
 def merge_incomplete(merge: Callable[..., Any], outputs: list[dict[str, Any]]) -> dict[str, list[float]]:
     """Merge the outputs of several prompts, and merge them again without the log-probs of one prompt at a time.
 
-    Returns the rewards, and for each row with log-probs how many of these merges lose them.
+    Returns the rewards, and for each row how many of these merges lose or change its log-probs. Not counted are a merge
+    that is refused, and the one without the log-probs of the row's prompt.
     """
     whole = merge(outputs)
     sizes = [len(output["response_ids"]) for output in outputs]

@@ -64,7 +64,7 @@ _PRODUCED = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of each client of the release.
+    """Boundaries of each client of the release that reads token ids.
 
     One request per response, one request for all responses, and sampling parameters.
     """
@@ -118,7 +118,7 @@ class Servers:
 
     @asynccontextmanager
     async def post(self, _url: str, json: Mapping[str, Any], **_options: object) -> AsyncIterator[Any]:
-        """The reply of a server over HTTP: one response, or its text."""
+        """The reply of a server over HTTP: one response, or an empty text if the request is to decode tokens."""
         body = {"prompt": ""} if "tokens" in json else await self._choice(json)
 
         async def parsed(**_options: object) -> dict[str, Any]:
@@ -142,7 +142,7 @@ class Servers:
         return SimpleNamespace(post=self.post, closed=False)
 
     def reply(self, ids: list[int], params: Mapping[str, Any]) -> tuple[list[int], list[float], str]:
-        """Tokens, log-probs and stop reason of a row; the first token of the prompt encodes the row."""
+        """Tokens, log-probs and stop reason of the row that the first token of the prompt encodes; else of row 0."""
         self.parameters.append(dict(params))
         row = ids[0] - _FIRST if ids and 0 <= ids[0] - _FIRST < len(self.scripts) else 0
         tokens, logprobs, reason, _ = self.scripts[row].sample(list(ids), int(params["max_tokens"]), self.room)

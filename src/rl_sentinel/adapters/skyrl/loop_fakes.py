@@ -91,7 +91,7 @@ class Gauges:
 
 
 class Log:
-    """A record of a run: its prompts in order, the steps of evaluations, and the steps at which numbers are logged."""
+    """A record of a run: its prompts in order, the number of evaluations, and that of metrics logged at their step."""
 
     backend = "wandb"
 

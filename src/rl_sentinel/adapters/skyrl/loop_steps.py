@@ -71,8 +71,8 @@ def compare_runs(run: Callable[[int], Log], rows: int) -> dict[str, Any]:
     """Run to the end, and run again from a restart in the last epoch.
 
     Returns, per prompt, ``uses`` and ``resumed``: how often it trains without and with the restart, divided by the
-    number of epochs; and ``elsewhere``: the number of metrics at wrong steps. ``run(step)`` trains from the step after
-    ``step`` to the end.
+    number of epochs; and ``elsewhere``: the number of metrics that the run without a restart logs at a wrong step, or
+    never. ``run(step)`` trains from the step after ``step`` to the end.
     """
     stop = (EPOCHS - 1) * rows + 1
     whole, again = run(0), run(stop)

@@ -84,13 +84,13 @@ def run_on_megatron(  # noqa: PLR0913 - the target's code, and the arguments of 
     loss_scale: float = 1.0,
     **options: object,
 ) -> tuple[Tensor, list[Any]]:
-    """Train a mini-batch on all ranks in ``parts`` micro-batches; return the loss, and the result of each rank's step.
+    """Train a mini-batch on all ranks in ``parts`` micro-batches; return the loss, and each rank's result.
 
-    The fake of Megatron's schedule divides each loss by the number of micro-batches (schedules.py, forward_step: a loss
-    function that returns two values). It then applies the scaling of the loss that the model's configuration names
-    (backward_step). Gradients are averaged over the ranks, and the optimizer divides them by ``loss_scale``. ``code``
-    contains functions and classes of the target. With ``packed``, the worker removes padding, and the model's outputs
-    are log-probs over a vocabulary.
+    The result of an update is the numbers that it logs. The fake of Megatron's schedule divides each loss by the number
+    of micro-batches (schedules.py, forward_step: a loss function that returns two values). It then applies the scaling
+    of the loss that the model's configuration names (backward_step). Gradients are averaged over the ranks, and the
+    optimizer divides them by ``loss_scale``. ``code`` contains functions and classes of the target. With ``packed``,
+    the worker removes padding, and the model's outputs are log-probs over a vocabulary.
     """
     total: list[Tensor] = []
     model_config = SimpleNamespace(grad_scale_func=None)

@@ -22,7 +22,7 @@ STOP = "generator.sampling_params.stop"
 
 TEMPERATURE = "generator.sampling_params.temperature"
 
-#: Configuration class -> name of a setting -> overrides by path: numbers, and texts that YAML reads as another type.
+#: Configuration class -> name of a setting -> overrides by path: numbers and texts, some of which YAML would convert.
 FAMILIES: Mapping[str, Mapping[str, Settings]] = {
     CONFIG: {
         "numbers": {

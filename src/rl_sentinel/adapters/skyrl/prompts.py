@@ -116,7 +116,7 @@ def _prepared(path: str) -> Boundary:
 
 
 def uses_after_tail(method: Callable[..., Any], groups: list[int], samples: int, workers: int) -> list[float]:
-    """Remove prompts that cannot be divided evenly among workers, and return the number of copies of each sample.
+    """Remove prompts that cannot be divided evenly among workers, and return how often each sample's prompt is kept.
 
     1 is correct, because the samples divide evenly.
     """

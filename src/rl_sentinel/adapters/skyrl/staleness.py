@@ -67,7 +67,7 @@ async def _admit(manager: Any, filtered: int) -> int:  # noqa: ANN401 - the targ
 
 
 def count_admitted(make: Callable[..., Any], rows: int, finished: int, max_staleness: int, filtered: int) -> Any:  # noqa: ANN401
-    """Count the samples that are admitted after ``finished`` updates, in one session and after a restart.
+    """Count all samples that are admitted until the manager blocks after ``finished`` updates, also with a restart.
 
     Discarded samples do not count.
     """

@@ -211,7 +211,7 @@ def _trainer(owner: Any, cfg: Any, rollouts: Rollouts, rounds: list[list[dict[st
 
 
 def bare_trainer(owner: Any, methods: Mapping[str, Any], **attributes: object) -> Any:  # noqa: ANN401 - the target's class
-    """A trainer without models, whose ``methods`` are replaced."""
+    """A trainer whose ``methods`` are replaced, without models except those in ``attributes``."""
     models = ("policy_model", "ref_model", "critic_model", "reward_model")
     missing = dict.fromkeys(("dynamic_sampling_state", "reward_kl_controller", *models))
     return bare_instance(

@@ -28,7 +28,7 @@ from rl_sentinel.core.call import Function, Use
 
 PATH = "slime.rollout.fully_async_rollout.generate_rollout_fully_async"
 
-#: Passes of the event loop after which a rollout waits for samples that nothing generates any more.
+#: Passes of the event loop after which a rollout that is not done counts as waiting forever.
 PASSES = 500
 
 _PRODUCER = (

@@ -87,8 +87,9 @@ class DataBuffer:
 def fetch_samples(run: Callable[..., Any], prompts: list[list[dict[str, Any]]]) -> dict[str, list[float]]:
     """Run one rollout on the records of all prompts, and compare each sample with its record.
 
-    Returns, per record: the ``reward``; the ``tokens`` that differ from the chat template; the wrong values of the loss
-    ``masks``; ``differing``, 1 if the state is not that of the record; and ``uses``, how often the record is a sample.
+    Returns, per record: the ``reward`` (infinite without a sample); the ``tokens`` that differ from the chat template;
+    the wrong values of the loss ``masks``; ``differing``, 1 if the state is not that of the record; and ``uses``, how
+    often the record is a sample.
     """
     tokenizer, records = ChatTokenizer(_ADDED), _records(prompts)
     args = Arguments(

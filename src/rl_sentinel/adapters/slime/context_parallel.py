@@ -84,7 +84,7 @@ def _as_parallel(boundary: Boundary) -> Boundary:
 
 
 def chunks_are_full(inputs: Inputs) -> str:
-    """The reason to skip a batch if a chunk has no predicted token; empty otherwise.
+    """The reason to skip a batch if a chunk may have no predicted token; empty otherwise.
 
     In real runs, all chunks have predicted tokens, because the sequences are long.
     """

@@ -44,7 +44,7 @@ def mask_differences(
     masks: list[list[int]],
     system: bool = False,  # noqa: FBT001, FBT002 - a setting
 ) -> dict[str, list[float]]:
-    """Count, per conversation, the tokens that differ from the chat template, and the wrong mask values."""
+    """Count differences from the chat template per conversation, in tokens and masks (see :func:`differences`)."""
     first = [{"role": "system", "content": "answer briefly"}] if system else []
     tokenizer = ChatTokenizer(added)
     mask_generator = generator(tokenizer, tokenizer_type=kind)

@@ -74,7 +74,8 @@ def prompts_of_rollouts(
 ) -> dict[str, list[float]]:
     """Draw the prompts of a run, without restarts and with each restart.
 
-    Returns how often each prompt is drawn per epoch, and the prompts and sample numbers without and with each restart.
+    Returns how often each prompt is drawn per epoch; and for the first ``rows`` draws after each restart, the prompts
+    and sample numbers without and with this restart.
     A rollout draws one prompt fewer than an epoch (at least one), so that epochs end within rollouts.
     """
     size = max(1, rows - 1)

@@ -117,7 +117,7 @@ class Teacher:
 
 
 def merged(text: str) -> list[int]:
-    """Tokenize a text of token ids such that each pair of ids becomes one token.
+    """Tokenize a text of token ids such that each pair of ids becomes one token; an odd last id remains.
 
     Sampled tokens often differ from the tokens of the sampled text.
     """

@@ -79,7 +79,7 @@ class Family:
     """A loss under one command line: settings by neutral name, other options, claims, extra columns, metrics.
 
     ``rollouts`` has the number of trained tokens in each sample's rollout. With ``rejects``, a user's function removes
-    tokens from the mask, and the metrics of every policy loss count the remaining tokens.
+    tokens from the mask; :data:`REPORTS`, which count the remaining tokens, are then not checked.
     """
 
     settings: Settings

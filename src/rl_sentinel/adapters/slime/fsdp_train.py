@@ -43,7 +43,10 @@ _CLIP: Settings = {"clip_low": 0.2, "clip_high": 0.28}
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A command line: its numbers, other options and claims, and source text that shows that a revision supports it."""
+    """A command line: its numbers, claims and other options; ``text`` lists source texts of revisions that support it.
+
+    The texts are separated by ``|``; one of them is enough.
+    """
 
     settings: Settings
     claims: Claims

@@ -155,7 +155,7 @@ def fit_rows(rows: dict[str, list[Any]], lengths: list[int], prompts: list[int])
 
 
 def prompt_of(number: int, length: int) -> list[int]:
-    """The tokens of a prompt in the batch. The first token tells the server which response to sample."""
+    """The prompt of row ``number``: a token that tells the server which response to sample, then ``length`` zeros."""
     return [FIRST + number, *[0] * length]
 
 

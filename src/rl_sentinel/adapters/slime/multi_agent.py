@@ -47,7 +47,7 @@ def respond(
 ) -> dict[str, list[Any]]:
     """Let an agent respond in each row; return reward, tokens, mask and log-probs of its sample.
 
-    The log-probs are infinite if the sample has none.
+    The log-probs are infinite if the sample has none. Without a sample, reward and tokens are :data:`WRONG`.
     """
     groups, server = samples_of(sample, prompts)
     server.room = room

@@ -84,10 +84,9 @@ def options_after(
     restarted: bool,  # noqa: FBT001 - of the boundary
     in_file: bool = False,  # noqa: FBT001, FBT002 - of the boundary
 ) -> dict[str, float]:
-    """Validate the options. For each option, return its value after validation.
+    """Validate the options; return what arrives at each place (see :func:`arrives`).
 
-    For an option with a text, return whether validation leaves the text unchanged. The options come from the command
-    line or, with ``in_file``, from the file of options.
+    The options come from the command line or, with ``in_file``, from the file of options.
     """
     both: dict[str, Any] = {"rollout_max_context_len": 64, "use_dynamic_batch_size": True, "max_tokens_per_gpu": 48}
     with NamedTemporaryFile("w", suffix=".yaml") as file:

@@ -37,7 +37,7 @@ SHARED: Mapping[str, Settings] = {
 }
 GATHERED: Settings = {"ranks": 2, "allgather_cp": True}
 
-#: The value of a position whose data belongs to another position.
+#: The value of a position whose data is missing, or belongs to another position.
 WRONG = -1
 
 _PACKED = claims(
@@ -79,7 +79,8 @@ def pack_micro_batches(
 ) -> dict[str, list[Tensor]]:
     """Pack the micro-batches of all ranks, and return the tokens and loss masks of each response.
 
-    A second call, with position numbers instead of tokens, shows where the packing puts each position.
+    A second call, with position numbers instead of tokens, shows where the packing puts each position. In revisions
+    that pack no loss masks, the returned masks have no meaning.
     """
     numbers = place_numbers(pack, iterator, data, cuts, options)
     batches = _all_batches(pack, iterator, data, cuts, options)

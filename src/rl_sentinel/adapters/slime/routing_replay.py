@@ -66,7 +66,7 @@ def replay_experts(  # noqa: PLR0913 - functions and classes of the target
     """Replay the experts, and decode each response token from the experts at the position that predicts it.
 
     The expert numbers at a position encode the next token, the layer and the rank of the expert. A token is -1 if its
-    experts come from another layer or position.
+    experts disagree or come from another layer; the experts of another position give the token of that position.
     """
     experts = {**data, "rollout_routed_experts": [_experts(row) for row in data["tokens"]]}
     numbers = place_numbers(pack, iterator, data, cuts, options)

@@ -20,7 +20,7 @@ from rl_sentinel.core.claims import claims
 
 MANAGER = "slime.backends.megatron_utils.server.megatron_server.SampleManager"
 
-#: Token of a prompt that starts with the index of its row.
+#: The first token of the request of row 0; that of row n is ``_FIRST + n``.
 _FIRST = 1000
 
 #: Workers that take requests in turn.

@@ -108,7 +108,7 @@ class Session:
                 conversation += [self.row["tokens"][place] for place in at]
 
     def exceed(self) -> None:
-        """Append a turn whose prompt is one token longer than the context, if the last reply fills the context."""
+        """Append a turn without a reply; its prompt is one token longer than the session with its last reply."""
         prompt, at = self.turns[-1]
         self.turns.append(([*prompt, *(self.row["tokens"][n] for n in at), _QUESTION], range(0)))
 
@@ -125,7 +125,11 @@ class Session:
         return turn(prompt_ids=list(prompt), output_ids=output, finish_reason="stop", **more)
 
     def read(self, samples: list[Any]) -> dict[str, Any]:
-        """The row, read from its samples. A token that may be trained or not keeps its mask if no sample trains it."""
+        """The row, read from its samples.
+
+        A token that may be trained or not keeps its values if no sample trains it. A token that is trained twice counts
+        as untrained. The reward is infinite if the samples have different rewards.
+        """
         first = len(self.row["prompt"]) + 1
         trained = dict[int, list[tuple[int, float]]]()
         context = dict[int, int]()
@@ -207,7 +211,7 @@ def merge(  # noqa: PLR0913 - as manage
 
 
 def with_turns(batch: Batch) -> Batch:
-    """Train the last token of each row, and every other token in rows with room for three turns."""
+    """Train the last token of each row; besides, in rows with room for three turns, exactly every other token."""
     places = torch.arange(batch.width).expand_as(batch.mask)
     last = places == (batch.length - 1).unsqueeze(1)
     turns = torch.where((batch.length >= THREE_TURNS).unsqueeze(1), places % 2 == 0, batch.mask)
