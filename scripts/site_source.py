@@ -50,6 +50,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "Proof": "docs/proof.md",
         "Training runs": "docs/train-proof.md",
         "Training runs of SmolLM2": "docs/smollm2-proof.md",
+        "Training runs of SmolLM2 on GPUs": "docs/smollm2-proof-gpu.md",
         "Releases": "docs/release.md",
     },
 }
