@@ -205,7 +205,7 @@ def stale(
     """Signatures of findings that a known file lists for this release, but the audit did not report.
 
     ``called`` are the boundaries that could be called; entries of a module without such a boundary are not stale. The
-    list is empty if the release is unknown.
+    list is empty if ``version`` is.
     """
     found_signatures, modules = set(signatures), {path.rpartition(".")[0] for path in called}
     applicable = [k for k in known if k.signature.startswith(f"{framework}:") and version and k.covers(version)]
