@@ -21,8 +21,9 @@ class Entry(pydantic.BaseModel):
     """One finding: its signature, a reason, the releases that have it, and other places with the same cause.
 
     ``also`` lists further places with the same cause, as the JSON report does. If it is missing, any place may be
-    folded under the finding. ``level`` replaces the level of the audit if ``releases`` has an upper bound.
-    ``fix`` is a change of the framework's code that repairs the newest of these releases.
+    folded under the finding. In a known file, ``level`` replaces the level of the audit if ``releases`` has an upper
+    bound; in an expectation file it is the expected level. ``fix`` is a change of the framework's code that repairs the
+    newest of these releases.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", strict=True)

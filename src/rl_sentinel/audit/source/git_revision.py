@@ -19,7 +19,7 @@ def git(folder: Path, *arguments: str, stdin: bytes = b"") -> bytes:
     """Run git and return its output.
 
     Raises:
-        SentinelError: with git's first line of output, if it fails.
+        SentinelError: if it fails, with the first line of git's error output.
     """
     command = ["git", "-c", "safe.directory=*", "-C", str(folder), *arguments]
     run = subprocess.run(command, capture_output=True, input=stdin, check=False)  # noqa: S603 - fixed program

@@ -225,7 +225,7 @@ class CompletionsSettings(Table):
 
 
 class CheckpointSettings(Table):
-    """A checkpoint after every ``every`` steps; the newest ``keep`` are kept.
+    """A checkpoint after every ``every`` steps and after the last step; the newest ``keep`` are kept.
 
     With ``background`` a copy of weights and moments is written while the next steps are trained; the loop waits for
     the copy only.

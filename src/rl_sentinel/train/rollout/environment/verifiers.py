@@ -62,8 +62,8 @@ def _load_tasks(name: str, most: int) -> list[Any]:
         ) from error
     if not tasks:
         raise SentinelError(
-            f"environment.taskset {name!r} has no tasks in its first {most} (environment.most), expected at least one "
-            "task: raise environment.most, or choose another taskset"
+            f"environment.taskset {name!r} has no tasks with environment.most {most}, expected at least one: raise "
+            "environment.most, or choose another taskset"
         )
     if type(tasks[0]).toolsets(tasks[0].config):
         raise SentinelError(
