@@ -15,7 +15,7 @@ _EXCEPTION = re.compile(r"^(\w+(?:Error|Exception)\b.*?)(?:; passed |$)", re.DOT
 
 
 def complete(audit: Audit, algorithm: str, *, of_user: bool = True) -> None:
-    """Add an error if the formula of the function was never compared, and notes on its exceptions.
+    """Mark the comparison with the stated formula as errored if nothing was compared; add notes on exceptions.
 
     Args:
         audit: the results.

@@ -21,8 +21,9 @@ class Entry(pydantic.BaseModel):
     """One finding: its signature, a reason, the releases that have it, and other places with the same cause.
 
     ``also`` lists further places with the same cause, as the JSON report does. If it is missing, any place may be
-    folded under the finding. ``level`` replaces the level of the audit if ``releases`` has an upper bound.
-    ``fix`` is a change of the framework's code that repairs the newest of these releases.
+    folded under the finding. In a known file, ``level`` replaces the level of the audit if ``releases`` has an upper
+    bound; in an expectation file it is the expected level. ``fix`` is a change of the framework's code that repairs the
+    newest of these releases.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", strict=True)
@@ -205,7 +206,7 @@ def stale(
     """Signatures of findings that a known file lists for this release, but the audit did not report.
 
     ``called`` are the boundaries that could be called; entries of a module without such a boundary are not stale. The
-    list is empty if the release is unknown.
+    list is empty if ``version`` is.
     """
     found_signatures, modules = set(signatures), {path.rpartition(".")[0] for path in called}
     applicable = [k for k in known if k.signature.startswith(f"{framework}:") and version and k.covers(version)]

@@ -10,7 +10,7 @@ from torch import Tensor
 #: Kind of a column: real numbers (``signal``), integers (``label``) or booleans (``mask``).
 Role = Literal["signal", "label", "mask"]
 
-#: Reasons why a row is not trained; ``Batch.excluded`` holds their numbers.
+#: Reasons why a row is not trained (``in``: it is trained); ``Batch.excluded`` holds their numbers.
 EXCLUDED = {"in": 0, "padding": 1, "aborted": 2, "unscorable": 3, "truncated": 4, "rejected": 5}
 
 #: Size of the vocabulary of the logits that cases carry.

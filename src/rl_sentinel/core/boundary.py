@@ -100,15 +100,14 @@ class Boundary:
     """A function (or pipeline) of a target, described as data.
 
     ``path`` is the dotted path of the function (for a pipeline, several paths joined by ``" -> "``), ``steps`` the
-    calls in order. ``reads`` are the columns that the codecs carry or need for shapes, except ``unused``, which the
-    target receives and ignores. ``requires`` are the conditions under which the target's trainer could make the call;
-    each returns the reason why not, or "". ``domain`` changes a batch of the search so that it fulfils these
-    conditions; a batch that already does is returned unchanged. ``writes`` are the columns that the
+    calls in order. ``reads`` are, unless stated, the columns that the codecs carry or need for shapes, except
+    ``unused``, which the target receives and ignores. ``requires`` are the conditions under which the target's trainer
+    could make the call; each returns the reason why not, or "". ``domain`` changes a batch of the search so that it
+    fulfils these conditions; a batch that already does is returned unchanged. ``writes`` are the columns that the
     boundary claims to change in place; ``alternatives`` the ``path``s of boundaries that compute the same algorithm.
-    ``reach`` is the configuration with
-    which training calls the boundary. ``notes`` tell the report how the arguments were bound. ``undecided`` is the
-    reason why the outputs cannot be compared with the formula of the claimed algorithm, or "". ``own`` marks a user's
-    function, whose callers and batches are unknown.
+    ``reach`` is the configuration with which training calls the boundary. ``notes`` tell the report how the arguments
+    were bound. ``undecided`` is the reason why the outputs cannot be compared with the formula of the claimed
+    algorithm, or "". ``own`` marks a user's function, whose callers and batches are unknown.
     """
 
     path: str

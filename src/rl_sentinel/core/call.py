@@ -84,9 +84,9 @@ class Function:
 
 
 def same_value(a: Any, b: Any) -> bool:  # noqa: ANN401, PLR0911 - any argument of a call; one line per kind
-    """Whether two arguments are equal; for tensors and arrays: the same dtype, shape and numbers (NaN equals NaN).
+    """Whether two arguments are equal; for tensors and arrays: the same dtype, shape and numbers.
 
-    Objects are equal when they have the same type and equal attributes.
+    NaN equals NaN, but not in a numpy array. Objects are equal when they have the same type and equal attributes.
 
     Example:
         >>> import torch

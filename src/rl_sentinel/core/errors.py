@@ -59,4 +59,4 @@ class Unbindable(Exception):  # noqa: N818 - reported per boundary, never shown 
 
 
 class Absent(Unbindable):
-    """A module or name that this release of the target does not have; not an error."""
+    """A package, module or name that this release of the target does not have."""

@@ -27,7 +27,8 @@ class Observation:
 class Ask(Protocol):
     """The interface by which a law calls a boundary on a case.
 
-    Raises :class:`~rl_sentinel.core.errors.Refused` if the target refuses the case with a message.
+    Raises an exception of ``core.errors``: ``Refused`` if the target refuses the case with a message, ``Crashed`` if it
+    fails by accident, ``NotApplicable`` if its trainer could not make the call.
     """
 
     @property

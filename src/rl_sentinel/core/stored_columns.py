@@ -66,7 +66,7 @@ def _short(x: object) -> str:
 
 
 def check_batch(batch: Batch) -> None:
-    """Validate that the shapes of all columns agree, and that labels are in range.
+    """Validate the shapes of all columns, the range of labels that have one, and that no padding is in the mask.
 
     Raises:
         ValueError: naming the column, its value and the expected value.

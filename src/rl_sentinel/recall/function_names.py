@@ -60,7 +60,10 @@ def _place(root: Path, file: str) -> Path | None:
 
 
 def _defined(node: ast.AST, within: str = "") -> Iterator[tuple[str, bool]]:
-    """Qualified name of each function and class, and whether it is a class; skips definitions inside functions."""
+    """Qualified name of each function and class at the top of a module or class, and whether it is a class.
+
+    Those in ``if`` and ``try`` blocks there are included, but not those in ``except`` or other blocks.
+    """
     for child in ast.iter_child_nodes(node):
         if isinstance(child, _DEFINITIONS):
             yield f"{within}{child.name}", isinstance(child, ast.ClassDef)

@@ -56,7 +56,7 @@ class Histories:
 def previous_harmless_change(repository: Path, commit: str, file: str) -> str:
     """The newest commit, at or before ``commit``, that changes a file and does not name a fix in its subject.
 
-    Empty if none of the latest changes of the file does.
+    Merges are skipped. Empty if the latest changes of the file all name a fix.
     """
     log = git(repository, "log", f"-{_CHANGES}", "--no-merges", "--format=%H %P%x09%s", commit, "--", file)
     for line in log.decode(errors="replace").splitlines():

@@ -52,6 +52,7 @@ def test_no_such_revision(history: Path) -> None:
 
 def test_no_history(tmp_path: Path) -> None:
     with pytest.raises(
-        SentinelError, match=r"^git rev-parse failed in .*not a git repository.*, expected a folder with a git history$"
+        SentinelError,
+        match=r"^git rev-parse failed in .*not a git repository.*, expected a folder with a complete git history$",
     ):
         commit_of(tmp_path, "HEAD")

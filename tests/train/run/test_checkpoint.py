@@ -111,7 +111,7 @@ def test_other_edition_is_rejected(tmp_path: Path) -> None:
     (place / "seal.json").write_text(json.dumps({"edition": 0, "step": 1, "sha256": ""}))
     with pytest.raises(
         SentinelError,
-        match=r"format version of checkpoint .* is 0, expected 2 or 3: resume with the release that",
+        match=r"format version of checkpoint .* is 0, expected 2 or 3: use the release that",
     ):
         load_newest(tmp_path)
 

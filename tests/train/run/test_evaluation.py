@@ -107,7 +107,7 @@ def test_data_is_evaluated_on_other_data(tmp_path: Path) -> None:
         ({}, "is missing"),
         ({"file": str(tmp_path / "train.jsonl")}, r"has the training data \(file\)"),
     ):
-        with pytest.raises(SentinelError, match=f"evaluation.environment {value}, expected held-out data: set"):
+        with pytest.raises(SentinelError, match=f"evaluation.environment {value}, expected held-out data: change"):
             select_components(recipe(environment=table, evaluation={"every": 1, "environment": same}))
     for wrong in ({"file": str(tmp_path / "none.jsonl")}, {"split": "test"}):
         with pytest.raises(SentinelError, match=f"^evaluation.environment.{next(iter(wrong))} "):

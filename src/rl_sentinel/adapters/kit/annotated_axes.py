@@ -44,8 +44,8 @@ _NUMBER_LISTS = re.compile(r"\b(list|Sequence)\[\s*(list|Sequence)\[(float|int|b
 def axes_of(annotation: object) -> str:
     """The axes in an annotation, as letters, or ``"ragged"``, ``"list"`` or ``"lists"``; empty if none are recognized.
 
-    Axes with a time axis that no binding supports are returned as well: the caller rejects them. The plain text ``"T"``
-    is not read as an axis, because it may be a type variable.
+    ``KG``, and axes with time that no binding supports, are returned as well: the caller rejects them. The plain text
+    ``"T"`` is not read as an axis, because it may be a type variable.
 
     Example:
         >>> from typing import Annotated

@@ -243,7 +243,7 @@ def _column(role: str) -> str:
 
 
 def describe_arguments(codecs: Mapping[str, Codec], passed: Mapping[str, Any]) -> str:
-    """One line with the column, the type (if not a tensor) and the shape of each argument."""
+    """One line with each argument: its column, type (if not a tensor) and shape, or its value if it has no column."""
     return ", ".join(f"{name}={_describe(codecs[name], value)}" for name, value in passed.items())
 
 

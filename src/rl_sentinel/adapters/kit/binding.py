@@ -11,7 +11,7 @@ from rl_sentinel.core.errors import Absent, Unbindable
 
 
 def bindable(target: Target, *boundaries: Boundary, optional: bool = False) -> Iterator[Boundary | Unbound]:
-    """Adapt each boundary to this target, or yield ``Unbound`` with the reason; equal ones are yielded once.
+    """Adapt each boundary to this target, or yield ``Unbound`` with the reason; equal ``Unbound`` are yielded once.
 
     With ``optional``, a function that does not exist is skipped; a function that exists and cannot be used is reported.
     """

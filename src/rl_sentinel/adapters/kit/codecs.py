@@ -265,7 +265,7 @@ class WholeBatch(Codec):
         return frozenset({"extra", "dtype"} if self.names & MODEL_COLUMNS else {"extra"})
 
     def put(self, inputs: Inputs) -> Batch:
-        """The batch with the padding and the dtype of the layout."""
+        """The batch with the padding of the layout, and its dtype in the columns that a model computes."""
         batch, layout = inputs.batch, inputs.layout
         if layout.dtype:
             kind = getattr(torch, layout.dtype)

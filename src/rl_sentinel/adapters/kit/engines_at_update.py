@@ -9,7 +9,7 @@ _MISSING = float("inf")
 
 
 class Engines:
-    """Fake engines that sample one response as soon as possible: during the weight update, if they are not paused.
+    """Fake engines that sample one response when they first can: during the update, unless they are paused or asleep.
 
     A response that is sampled during the update has versions that are 1 lower than the version of the new weights.
     """

@@ -23,8 +23,9 @@ def evident_columns(
     """Parameter -> the text of a binding, for the parameters in ``unknown`` whose column is clear.
 
     A column is clear if the entry of a docstring begins with a known name (``R: [G, K], the reward of each answer``),
-    if the name is the usual letter of a column of this stage, or if a normalization with a mask has only this unknown
-    parameter. A column that several parameters would get is not chosen for any of them.
+    if the name is the usual letter of a column of this stage (unless values or prompt ids make it ambiguous), or if a
+    normalization with a mask has only this unknown parameter. A column that several parameters would get is not chosen
+    for any of them.
 
     Args:
         function: the function.

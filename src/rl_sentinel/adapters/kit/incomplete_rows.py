@@ -11,7 +11,8 @@ T = TypeVar("T")
 def unless_refused(call: Callable[[], T]) -> T | None:
     """The result of a call; None if the target raises an exception.
 
-    Any exception counts as a refusal, because it stops the run or drops the sample, so that nothing incomplete trains.
+    An exception counts as a refusal, because it stops the run or drops the sample, so that nothing incomplete trains.
+    Only ``NotApplicable``, which is no exception of the target, is raised.
 
     Example:
         >>> from rl_sentinel.adapters.kit.incomplete_rows import unless_refused

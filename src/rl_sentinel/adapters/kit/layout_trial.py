@@ -108,7 +108,7 @@ def choose_binding(
 
 
 def _has_ragged(arguments: Arguments) -> bool:
-    """Whether an argument is stated as a list with one tensor per response."""
+    """Whether an argument is stated as a list with one tensor or list per response."""
     return any(type(getattr(codec, "form", None)) is Ragged for codec in all_codecs(arguments.codecs.values()))
 
 

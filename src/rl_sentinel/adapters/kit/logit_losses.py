@@ -118,7 +118,7 @@ def _mask_and_log_probs_of_sequence(codec: Codec) -> Codec:
 
 
 def _columns_of_sequence(codec: Codec) -> Codec:
-    """A column of tokens with the prompt in front."""
+    """The codec; a mask or a padded column of tokens gets the prompt in front."""
     codec = _mask_of_sequence(codec)
     padded = isinstance(codec, Column) and codec.name in PER_TOKEN and type(codec.form) is Padded
     return replace(codec, form=AfterPrompt()) if padded else codec  # type: ignore[type-var]  # a Column, as asked

@@ -42,7 +42,7 @@ def settings_at_megatron(
     """Convert a section of options; return what arrived in Megatron's configuration, as place -> number.
 
     ``names`` maps each field to the framework's option; the betas share one option. :func:`arrives` gives the numbers.
-    A field that the conversion does not set has Megatron's default.
+    A field that the conversion does not set has Megatron's default; ``lr``, which has none, is then infinite.
     """
     section = Section(optimizer="adam", min_lr=0.0)
     for field, name in names.items():

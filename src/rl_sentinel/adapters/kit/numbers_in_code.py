@@ -141,7 +141,7 @@ class Literals:
 
 
 def literals(function: Callable[..., Any], passed: Mapping[str, Any] | None = None) -> Literals:
-    """The literals of a function; the arguments are the same as for :func:`named_numbers`.
+    """The literals of a function; ``function`` and ``passed`` are as for :func:`named_numbers`.
 
     Example:
         >>> from rl_sentinel.adapters.kit.numbers_in_code import literals
@@ -226,7 +226,7 @@ def _unread_partners(
 
 
 def _unread_numbers(holder: object, words: frozenset[str], unread: Collection[str] = ()) -> dict[str, object]:
-    """The numbers that one object holds and the code does not read."""
+    """Entries of an object that the code does not read, though it reads their partner or ``unread`` has their role."""
     held = dict(_all_entries(holder))
     roles = {name: role_of(name.lower()) for name in held}
     read = {role for name, role in roles.items() if name in words}

@@ -28,7 +28,7 @@ def overflowing_steps(owner: Any, take: Take, gradient: list[float], number: str
     """Take a step with a finite gradient, and one for each weight whose gradient is ``number``: ``nan`` or ``inf``.
 
     All weights are 0 before a step. Returns the weights after the finite step, and how many weights each other step
-    changes.
+    changes; 0 if it raises.
     """
     changed = []
     for row in range(len(gradient)):

@@ -50,7 +50,8 @@ def bind_slots(
 ) -> dict[str, Codec]:
     """The codec of each slot that has a binding, a known name, or a dataclass as its annotation.
 
-    Adds numbers, unknown slots and open axes to ``arguments``. Other slots keep their defaults.
+    Adds numbers, unknown slots and open axes to ``arguments``. Other slots keep their defaults; without one they are
+    unknown.
 
     Args:
         slots: the parameters of a function, the fields of a dataclass, or the keys of a dict or an object.
@@ -92,7 +93,10 @@ def _path(holder: str, name: str) -> str:
 
 
 def _roles(slots: Sequence[Slot], stage: Stage, holder: str) -> dict[str, str]:
-    """Name of a slot -> role; the name of the holder may be a part of the name, as in ``reference.logprobs``."""
+    """Name of a slot -> role, also by the name of the holder, as in ``reference.logprobs``.
+
+    At stage ``batch``, all names of tokens have the role of tokens.
+    """
     names, outer = [slot.name for slot in slots], holder.rpartition(".")[2]
     roles = roles_of(names) | {name: role for name in names if (role := role_inside(outer, name))}
     return roles | ({name: "token" for name in names if name in TOKEN_NAMES} if stage == "batch" else {})

@@ -148,7 +148,7 @@ def refuse_shared_columns(codecs: Mapping[str, Codec], bind: Mapping[str, Any]) 
         if len(paths) > 1 and unstated:
             other = "old_logprob" if column == "logprob" else f"old_{column}"
             raise Unbindable(
-                f"{' and '.join(paths)} are both names of {column}: state what {unstated[-1]} is, as in "
+                f"{' and '.join(paths)} are names of one column, {column}: state what {unstated[-1]} is, as in "
                 f'bind={{"{unstated[-1]}": "{other}"}}'
             )
 

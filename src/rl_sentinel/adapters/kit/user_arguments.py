@@ -41,7 +41,9 @@ def probe_batch() -> Batch:
 def arguments_of(
     function: Callable[..., Any], stage: Stage, bind: Mapping[str, Any], kept: Iterable[str] = ()
 ) -> Arguments:
-    """Choose a codec for each parameter that is bound or has a known name; other parameters keep their defaults.
+    """Choose a codec for each parameter that is bound or has a known name.
+
+    Other parameters keep their defaults; without one they are unknown.
 
     Args:
         function: the function.
@@ -235,7 +237,7 @@ def _open_models(
 def _keys_of(
     function: Callable[..., Any], parameter: str, bind_inside: Mapping[str, Mapping[str, Any]], arguments: Arguments
 ) -> Keys | None:
-    """The keys that a function reads from a parameter; None if the parameter is neither a dict nor an object.
+    """The keys that a function reads from a parameter; None if it is no dict or object, and no list of these.
 
     Args:
         function: the function.
@@ -268,7 +270,7 @@ def _codec_of_key(
 
 
 def _roles_of_fields(slots: Iterable[Slot]) -> frozenset[str]:
-    """The roles of the parameters and of the fields of their dataclasses; a model of logits counts as logits."""
+    """The roles of the parameters and of the fields of their dataclasses; a model counts as logits."""
     classes = [kind for slot in slots if (kind := slot.described_class)]
     names = [*(slot.name for slot in slots), *(name for kind in classes for name in parameters_of(kind))]
     logits = {"logits"} if any(MODEL_NAMES.get(name) == "model" for name in names) else set[str]()

@@ -58,7 +58,8 @@ class NamedOutput(Form):
         """The output as ``[B, T]`` or as a scalar.
 
         Raises:
-            CallFailed: if the result has no such output, or the output is not a real tensor of the right shape.
+            CallFailed: if the result has no such output, or the output is not a tensor of real numbers or, where a
+                scalar is expected, has several numbers.
         """
         output = self._select(list(value) if self._is_list(value, sizes) else value)
         tables = [_fields_of(row) or row for row in output] if isinstance(output, list) else []

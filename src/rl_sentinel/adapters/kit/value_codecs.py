@@ -151,7 +151,7 @@ class Computed(Codec):
         return frozenset({"dtype"}) if self.of & MODEL_COLUMNS else frozenset()
 
     def put(self, inputs: Inputs) -> Any:  # noqa: ANN401 - any value
-        """The value, computed in the dtype of the layout."""
+        """The value, computed with the dtype of the layout in the columns that a model computes."""
         cast = inputs.layout.dtype
         if not cast or not self.of & MODEL_COLUMNS:
             return self.compute(inputs)

@@ -68,7 +68,7 @@ class Asker:
             gradients: the columns with respect to which gradients are computed.
             on: path of the alternative.
             fresh: repeat the call even if the result of an equal call is known.
-            watched: record which arguments the target's functions change.
+            watched: record which arguments the target's functions change; only without ``gradients`` and ``on``.
 
         Raises:
             NotApplicable: if the target's trainer could not make this call.
@@ -164,7 +164,7 @@ class _ColumnsAfter(Mapping[str, Tensor]):
 
 
 def seed_everything(seed: int) -> None:
-    """Seed every random generator that a target may use."""
+    """Seed the global generators of Python, numpy and torch (on the CPU)."""
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002 - targets use the global generator
     torch.default_generator.manual_seed(seed)  # torch.manual_seed queues a stack per absent accelerator

@@ -8,7 +8,7 @@ from rl_sentinel.core.law import Law
 
 
 def contradiction(record: Mapping[str, Any], law: Law, case: Case) -> str:
-    """The first key of a record that contradicts its replay, or an empty string.
+    """A message about the first key of a record that contradicts its replay; empty if none does.
 
     A replay uses law, boundary and case. They determine the setting, the signature, the identifier, the law's name
     and the level. Missing keys are ignored.

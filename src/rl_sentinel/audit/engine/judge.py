@@ -69,7 +69,7 @@ def search(  # noqa: PLR0913 - what decides the cases
     A law that fails only ``"on-all-cases"`` is checked until one case holds.
 
     Raises:
-        Crashed: if no case breaks the law, and the target crashed on one.
+        Crashed: if the target crashed on a case, and no other case decides.
     """
     tried, first = 0, None
     raised: list[Exception] = []
@@ -213,8 +213,8 @@ def smoke_check(ask: Asker, setting: str) -> str:
     """The smoke check: return the reason why the boundary cannot be checked; empty if it can.
 
     Raises:
-        NotApplicable: if the target refuses every small case.
-        Crashed: if every small case fails, at least one of them by an accident.
+        NotApplicable: if the target refuses every case of the check.
+        Crashed: if every case of the check fails, at least one of them by an accident.
     """
     refusal, accepted = "", False
     crash: Crashed | None = None

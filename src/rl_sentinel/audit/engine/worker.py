@@ -105,7 +105,7 @@ def _loaded(request: Request, code_use: CodeUse | None = None) -> tuple[Target, 
 
 
 def _broken_modules(target: Target, boundaries: list[Boundary | Unbound]) -> Iterator[Unbound]:
-    """Modules of the target that cannot be imported, except those that the reason of an unbound boundary names."""
+    """Modules of the target that cannot be imported, unless an unbound boundary already states the same reason."""
     reasons = "\n".join(one.reason for one in boundaries if isinstance(one, Unbound))
     for module, reason in target.broken.items():
         if reason not in reasons:

@@ -13,9 +13,10 @@ from rl_sentinel.core.expectations import Pair
 def matching_views(
     pair: Pair, runs: Sequence[Run], expected: View | None, observed: View | None
 ) -> tuple[View | None, View] | None:
-    """The views of the expected tensor (None for a literal) and of the observed tensor, in the last run that has it.
+    """The views of the expected tensor (None for a literal) and of the observed tensor, which are searched if unknown.
 
-    Returns None if no run holds the observed tensor.
+    The observed tensor is searched from the last run on, the expected tensor from the first. Returns None if no run
+    holds the observed tensor.
     """
     observed = observed or next(
         (view for n in reversed(range(len(runs))) if (view := _view(n, runs[n], pair.output, pair.observed))), None

@@ -76,11 +76,11 @@ def replays(
     laws: dict[str, Law],
     unit: Callable[[Boundary, str, list[Law]], Unit],
 ) -> Iterator[Replay | Event]:
-    """A replay for each record, or its result if the target lacks the boundary.
+    """A replay for each record, or its result if the target lacks the boundary, or no law has the record's code.
 
     Raises:
-        SentinelError: if a record contradicts the target: another stage, an unknown setting, or (for a target with the
-            same digest) other knob values.
+        SentinelError: if a record contradicts the target: another stage, an override that the boundary does not have,
+            or (for a target with the same digest) other knob values.
     """
     for number, record in enumerate(records):
         case = case_from_json(record["constructed_scenario"])

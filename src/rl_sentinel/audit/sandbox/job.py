@@ -28,7 +28,7 @@ class Job(Protocol):
         ...
 
     def run(self, send: Callable[[Event], None]) -> None:
-        """Run all pieces; send a start event before each, and its result after."""
+        """Send the result of each piece, and a start event before each piece that is run."""
         ...
 
     def without(self, done: Collection[str]) -> Self:

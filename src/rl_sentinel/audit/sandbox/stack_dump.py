@@ -34,7 +34,8 @@ class StackDump:
     def read(self, pid: int, root: Path) -> list[str]:
         """In the parent: ``file:line`` of each function under ``root`` on the child's stack, innermost first.
 
-        The line is the first line of the function. Empty if the child does not write its stack in time.
+        The line is the first line of the function, 0 outside of a function. Empty if the child does not write its stack
+        in time.
         """
         begin = os.fstat(self._file).st_size
         os.kill(pid, signal.SIGUSR1)

@@ -185,7 +185,8 @@ def _installed(target: TargetSpec, python: str) -> Source:
     )
     origin, version = query(check_interpreter(python), find, package, target.framework.distribution or package)
     if not origin:
-        targets = f"a release ({target.text}==VERSION) or a checkout ({target.text}@PATH)"
+        release = f"a release ({target.text}==VERSION) or " if target.framework.distribution else ""
+        targets = f"{release}a checkout ({target.text}@PATH)"
         message = f"target is {target.text!r}, which is not installed: name {targets}"
         raise SentinelError(message)
     place = Path(origin)

@@ -19,13 +19,13 @@ def git(folder: Path, *arguments: str, stdin: bytes = b"") -> bytes:
     """Run git and return its output.
 
     Raises:
-        SentinelError: with git's first line of output, if it fails.
+        SentinelError: if it fails, with the first line of git's error output.
     """
     command = ["git", "-c", "safe.directory=*", "-C", str(folder), *arguments]
     run = subprocess.run(command, capture_output=True, input=stdin, check=False)  # noqa: S603 - fixed program
     if run.returncode:
         lines = run.stderr.decode(errors="replace").strip().splitlines()[:1] or ["no answer"]
-        message = f"git {arguments[0]} failed in {folder} ({lines[0]}), expected a folder with a git history"
+        message = f"git {arguments[0]} failed in {folder} ({lines[0]}), expected a folder with a complete git history"
         raise SentinelError(message)
     return run.stdout
 

@@ -54,7 +54,7 @@ class Project:
     table: ProjectTable
 
     def place(self, name: str = "") -> str:
-        """The location of a function's table, for messages."""
+        """The location of a function's table, or without a name of the whole table, for messages."""
         return f"{self.file}[{TABLE}{f'.functions.{name!r}' if name else ''}]"
 
 

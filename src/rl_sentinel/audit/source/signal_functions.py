@@ -48,7 +48,7 @@ class SignalFunction:
 
 
 def signal_functions(root: Path, package: str) -> list[SignalFunction]:
-    """The functions of a package that compute on at least two roles of the training signal.
+    """The functions of a package that compute on at least two roles, not only on values, tokens and groups.
 
     Folders of tests, examples and the like are skipped, and so are files that cannot be parsed.
     """
@@ -73,7 +73,10 @@ def _functions_of(file: Path, relative: str) -> Iterator[SignalFunction]:
 
 
 def functions_in(node: ast.AST, within: str = "") -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
-    """Functions and methods with their qualified names; functions inside a function are not listed separately."""
+    """The functions and methods at the top of a module or class, with their qualified names.
+
+    Those in ``if``, ``try`` and ``with`` blocks there are included, but not those in ``except`` or other blocks.
+    """
     for child in ast.iter_child_nodes(node):
         if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
             yield f"{within}{child.name}", child

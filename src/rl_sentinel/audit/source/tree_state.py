@@ -17,7 +17,7 @@ _MOST = 64 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class TreeState:
-    """The text of each Python file, and the size and time of each other file, by path relative to the root."""
+    """The text of each Python file in UTF-8, and the size and time of each other file, by path relative to the root."""
 
     texts: Mapping[str, str] = field(default_factory=dict)
     others: Mapping[str, str] = field(default_factory=dict)

@@ -78,7 +78,7 @@ def _metadata(folder: Path, names: set[str]) -> str:
 
 
 def _stated_beside_project(folder: Path, names: set[str]) -> str:
-    """The version in ``VERSION`` beside the project file, if that file or ``setup.py`` names the project."""
+    """The version in ``VERSION``, if the project file beside it has the name, or if ``setup.py`` replaces that file."""
     project = _project_table(folder)
     legacy = project == {} and (folder / "setup.py").is_file()
     return _line(folder / "VERSION") if legacy or _is_named(project, names) else ""

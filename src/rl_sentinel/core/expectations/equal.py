@@ -61,7 +61,7 @@ class Equal(Expectation):
         return finite if self.where is None else self.where & finite
 
     def broken(self) -> Tensor:
-        """True where the two tensors differ by more than the allowance."""
+        """True at compared positions that differ by more than the allowance; everywhere if the shapes differ."""
         if self.expected.shape != self.observed.shape:
             return torch.ones_like(self.observed, dtype=torch.bool)
         gap = (self.observed.double() - self.expected.double()).abs()

@@ -50,7 +50,8 @@ def dry_run(
 
     Raises:
         ValueError: from a function that rejects its parameters.
-        SentinelError: if the loss's gradient does not reach the log-probs, or a lower clip above 1 never binds.
+        SentinelError: if user code fails, the loss's gradient does not reach the log-probs, or a lower clip above 1
+            never binds.
     """
     column = partial(torch.tensor, device="cpu")
     mask = column([[True, True, True], [True, False, False], [True, True, False], [True, True, True]])

@@ -27,18 +27,18 @@ def resolve_in_package(  # noqa: PLR0913 - the name, where to look for it, and t
     *,
     check: ResultCheck | None = None,
 ) -> Callable[..., Any]:
-    """Resolve ``name`` to ``attribute`` of the package's module of that name, or ``pkg.module:name`` to user code.
+    """Resolve ``name`` to ``attribute`` of the package's module of that name; a name with a colon is user code.
 
     Args:
         table: the recipe's table, for messages.
         component: the name and its parameters.
         package: the package of the shipped components.
         attribute: the name that each of its modules defines.
-        columns: parameters that the trainer passes; the recipe sets all others.
+        columns: parameters that the trainer passes; the recipe may set the others.
         check: checks the result of user code.
 
     Raises:
-        SentinelError: one line on a name or parameter that is unknown, missing or of a wrong type.
+        SentinelError: one line on a name that cannot be resolved, or on an invalid or missing parameter.
     """
     choices = defined(package, attribute)
     if ":" not in component.name and component.name not in choices:
@@ -66,7 +66,7 @@ def resolve_in_module(
 
 
 def required_parameters(function: Callable[..., Any]) -> frozenset[str]:
-    """The parameters without a default."""
+    """The parameters without a default, other than ``*args`` and ``**kwargs``."""
     parameters = inspect.signature(function).parameters.items()
     return frozenset(n for n, p in parameters if p.default is inspect.Parameter.empty and p.kind not in _VARIADIC)
 
@@ -94,7 +94,7 @@ def bind_parameters(
                 f"{table} needs column {missing[0]}, which the trainer does not have: choose another function"
             )
         if kind is inspect.Parameter.empty:
-            fix = "set it in the recipe, or give the parameter the name of a column that the trainer passes"
+            fix = "set it in the recipe; if it is a column of the trainer, give it the column's name"
             raise SentinelError(f"{table}.{missing[0]} is missing, expected a value: {fix}")
         expected = "a list of numbers, such as [1.0, 0.5]" if _is_tensor(kind) else _with_article(kind)
         raise SentinelError(f"{table}.{missing[0]} is missing, expected {expected}: it has no default")

@@ -64,7 +64,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     """Load a recipe from a TOML file and apply overrides such as ``seed=1`` and ``update.rate=1e-3``.
 
     Raises:
-        SentinelError: one line on a file that cannot be read, or on the first invalid override or key.
+        SentinelError: one line on a file that cannot be read, or on an invalid override or key.
     """
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -81,11 +81,11 @@ def parse_recipe(tables: Mapping[str, Any], *, where: str) -> Recipe:
     """Validate plain tables.
 
     Args:
-        tables: as TOML or JSON holds them; a table that is None is left out.
+        tables: as TOML or JSON holds them; a value of None is left out.
         where: the start of each error message.
 
     Raises:
-        SentinelError: one line on the first key that is unknown, missing, or of the wrong type or range.
+        SentinelError: one line on a key that is unknown, missing, or of the wrong type or range.
     """
     try:
         return Recipe.model_validate(_as_plain_tables(tables))
@@ -125,7 +125,7 @@ def _apply_override(tables: dict[str, Any], text: str) -> None:
 
 
 def _as_plain_tables(value: Any) -> Any:  # noqa: ANN401 - a value of TOML or JSON
-    """Convert lists to tuples, because a recipe is frozen; drop None, which a JSON dump has for absent tables."""
+    """Convert lists to tuples, because a recipe is frozen; drop None, which a JSON dump has for absent keys."""
     if isinstance(value, Mapping):
         return {key: _as_plain_tables(item) for key, item in value.items() if item is not None}
     return tuple(_as_plain_tables(x) for x in value) if isinstance(value, list) else value

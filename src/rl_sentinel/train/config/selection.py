@@ -46,7 +46,7 @@ from rl_sentinel.train.config.validation import validate_recipe
 from rl_sentinel.train.rollout.checked_environment import try_environment, wrap_environment
 from rl_sentinel.train.rollout.interfaces import Engine, Environment
 
-#: Columns that the trainer passes to a function; the recipe sets all other parameters.
+#: Columns that the trainer passes to a function; the recipe may set the other parameters.
 ESTIMATOR_COLUMNS = frozenset({"reward", "group", "live", "length", "mask", "token_reward", "logprob", "value"})
 ESTIMATOR_COLUMNS |= {"old_logprob", "reward_baseline", "reward_parts", "pi_squared", "turn"}
 LOSS_COLUMNS = frozenset({"logprob", "old_logprob", "advantage", "mask", "turn", "chosen", "aggregation"})
@@ -85,7 +85,7 @@ class Selection:
 
 
 def select_components(recipe: Recipe, environment: Environment | None = None) -> Selection:
-    """Resolve and validate everything that a recipe names; no model is loaded.
+    """Resolve the components of a recipe, and validate them together; no model is loaded.
 
     Args:
         recipe: the recipe.
@@ -245,8 +245,8 @@ def _held_out(recipe: Recipe, environment: Environment) -> Environment | None:
     if hasattr(environment, "size") and not any(recipe.environment.parameters.get(k) != v for k, v in changed.items()):
         value = f"has the training data ({', '.join(changed)})" if changed else "is missing"
         raise SentinelError(
-            f"evaluation.environment {value}, expected held-out data: set evaluation.environment.file or "
-            "evaluation.environment.split"
+            f"evaluation.environment {value}, expected held-out data: change a key that selects the data, such as "
+            "evaluation.environment.file or evaluation.environment.split"
         )
     try:
         return _environment(Component.model_validate({**recipe.environment.model_dump(), **changed}))

@@ -12,7 +12,7 @@ from rl_sentinel.signal.reduce import Mode
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
-#: The range of torch's seeds; a learning rate that stays finite in float32 after the optimizer's divisions.
+#: Seeds that torch accepts; learning rates that stay finite in float32 after the optimizer's divisions.
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Rate = Annotated[float, Field(gt=0, le=1e30)]
 Bound = Annotated[float | None, Field(allow_inf_nan=True)]
@@ -59,7 +59,7 @@ class PolicySettings(Table):
 
     ``device`` is the model's device: ``auto`` takes CUDA if it is available. ``recompute`` keeps only the inputs of
     layers for the gradient, and computes the rest again (gradient checkpointing). ``precision="bf16"`` runs the model
-    under bfloat16 autocast, for sampling and training. Weights, optimizer, log-probs and the signal stay in float32.
+    under bfloat16 autocast. Weights, optimizer, log-probs and the signal stay in float32.
     """
 
     load: str = ""
@@ -189,7 +189,7 @@ class UpdateSettings(Table):
 
 
 class CriticSettings(Table):
-    """The critic of a temporal estimator; ``clip`` bounds the change of a value per update, in reward units."""
+    """The critic of an estimator that reads values; ``clip`` is the clip of the value loss, in reward units."""
 
     rate: Rate
     betas: tuple[Share, Share] = (0.9, 0.999)
@@ -201,7 +201,8 @@ class EvaluationSettings(Table):
 
     ``environment`` has the keys in which the held-out environment differs, such as ``file`` or ``split``. Each of
     ``tasks`` tasks gets a greedy response, and ``responses`` sampled responses for pass@k with each ``k``. The
-    checkpoint with the largest metric ``best`` is kept in addition to the newest ones.
+    checkpoint with the largest metric ``best``, if it is larger than before the first step, is kept in addition to the
+    newest ones.
     """
 
     every: Count
@@ -224,7 +225,7 @@ class CompletionsSettings(Table):
 
 
 class CheckpointSettings(Table):
-    """A checkpoint after every ``every`` steps; the newest ``keep`` are kept.
+    """A checkpoint after every ``every`` steps and after the last step; the newest ``keep`` are kept.
 
     With ``background`` a copy of weights and moments is written while the next steps are trained; the loop waits for
     the copy only.

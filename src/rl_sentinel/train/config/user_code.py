@@ -94,7 +94,7 @@ def call_user_code(what: str, function: Callable[..., Any], *args: Any, **kwargs
 def wrap_function(
     table: str, name: str, function: Callable[..., Any], parameters: Collection[str], check: ResultCheck | None
 ) -> Callable[..., Any]:
-    """Wrap a function so that its errors name the recipe's table; the signature stays.
+    """Wrap a function so that errors about its parameters name the recipe's table; the signature stays.
 
     Args:
         table: the recipe's table that names the function.

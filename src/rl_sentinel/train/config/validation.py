@@ -79,7 +79,7 @@ def _validate_pairs(recipe: Recipe, *, outcome: bool) -> None:
 
 
 def _validate_url(rollout: RolloutSettings) -> None:
-    """Reject an address that the engine does not use, and a missing address that the engine needs."""
+    """Reject an address that the engine does not use, and a missing or invalid address that it needs."""
     if rollout.url and rollout.engine == "process":
         raise SentinelError(
             f"rollout.url is {rollout.url!r} with engine process, expected no address: set rollout.engine to http or "
@@ -131,7 +131,7 @@ def _validate_kl_control(recipe: Recipe) -> None:
 
 
 def _validate_sizes(recipe: Recipe) -> None:
-    """Reject sizes that exceed the memory of any machine."""
+    """Reject too many threads, and sizes that exceed the memory of any machine."""
     rollout, shape = recipe.rollout, recipe.policy
     max_threads = max(MAX_THREADS, 4 * (os.cpu_count() or 1))
     if recipe.threads > max_threads:
@@ -173,7 +173,7 @@ def _validate_evaluation(recipe: Recipe) -> None:
 
 
 def _validate_columns(recipe: Recipe, reads: frozenset[str], parts: tuple[str, ...]) -> None:
-    """Reject missing and unused columns, a critic of a loaded policy, and a shaped reward with a greedy baseline."""
+    """Reject settings that do not fit the columns that are read, and a critic of a loaded policy."""
     estimator, rollout = recipe.estimator.name, recipe.rollout
     if "value" in reads and recipe.critic is None:
         raise SentinelError(

@@ -7,7 +7,7 @@ from rl_sentinel.train.model.policy import Policy
 
 
 def as_transformers(policy: Policy) -> tuple[Any, Any]:
-    """A model and a tokenizer of transformers that compute the same as a policy of the tiny Llama."""
+    """A model and a tokenizer of transformers with the weights and the vocabulary of a policy of the tiny Llama."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers  # noqa: PLC0415 - an extra
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast  # noqa: PLC0415 - an extra
 

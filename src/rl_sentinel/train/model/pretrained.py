@@ -22,7 +22,7 @@ _NAME_ONE = "name a folder of transformers, a model of the Hugging Face Hub, or 
 
 @dataclass(slots=True)
 class TransformersCache:
-    """The KV cache of transformers, with the interface of ``llama.Cache``."""
+    """The KV cache of transformers, with ``select`` as in ``llama.Cache``."""
 
     inner: Any
 
@@ -44,7 +44,7 @@ class PretrainedModel(nn.Module):
 
     @property
     def head(self) -> Tensor | None:
-        """The weight of the output projection; None if logits are more than a product with it."""
+        """The weight of the output projection; None if the logits are not a plain product with it."""
         return self.inner.get_output_embeddings().weight if self.projects else None  # type: ignore[operator]  # a model of transformers
 
     def forward(
@@ -187,7 +187,7 @@ def load_policy(name: str, *, precision: str = "fp32", device: torch.device = CP
         tokenizer = AutoTokenizer.from_pretrained(name)
     except Exception as error:  # for bad files transformers and safetensors raise errors of many types
         reason = str(error).partition("\n")[0] or type(error).__name__
-        raise SentinelError(f"policy.load {name!r} cannot be loaded ({reason}): {_NAME_ONE}") from error
+        raise SentinelError(f"policy.load {name!r} cannot be loaded ({reason}): fix this, or {_NAME_ONE}") from error
     positions = getattr(model.config, "max_position_embeddings", None)
     wrapped = PretrainedTokenizer(tokenizer, name, positions, _configured_ends(model))
     return Policy(PretrainedModel(model.train(mode=False).to(device)), wrapped, precision=precision)
@@ -220,7 +220,7 @@ def init_pretrained(name: str, *, precision: str = "fp32") -> tuple[Policy, Any]
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     except Exception as error:  # as in load_policy
         reason = str(error).partition("\n")[0] or type(error).__name__
-        raise SentinelError(f"policy.load {name!r} cannot be read ({reason}): {_NAME_ONE}") from error
+        raise SentinelError(f"policy.load {name!r} cannot be read ({reason}): fix this, or {_NAME_ONE}") from error
     positions = getattr(config, "max_position_embeddings", None)
     wrapped = PretrainedTokenizer(tokenizer, name, positions, _configured_ends(model))
     return Policy(PretrainedModel(model, projects=True), wrapped, precision=precision), config

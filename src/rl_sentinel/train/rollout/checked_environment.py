@@ -49,7 +49,7 @@ class CheckedEnvironment:
         """Draw a task.
 
         Raises:
-            SentinelError: if the inner environment raises, or does not return a task with a prompt.
+            SentinelError: if the inner environment raises, or does not return a task whose prompt is a string.
         """
         return self._checked_task("task", call_user_code(self._key("task"), self._inner.task, rng))
 

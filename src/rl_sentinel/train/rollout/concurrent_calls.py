@@ -45,7 +45,8 @@ def call_all(calls: Sequence[Call], *, concurrency: int = CONCURRENCY) -> list[A
     thread until the process ends.
 
     Async calls share one event loop, which stays between calls of this function. If a call blocks the loop, the other
-    calls are made again in a new loop; the function of the blocking call runs in threads from then on.
+    unfinished calls are made again in a new loop; the function of the blocking call runs in threads from then on. If
+    blocked loops have no known cause, the unfinished calls soon get a ``TimeoutError``.
 
     A call that keeps Python's global lock, such as a regular expression that backtracks, stops every thread. After
     twice the longest time limit and ten seconds, the process then ends with the traceback of all threads.
@@ -140,7 +141,7 @@ class _RunningCalls:
             self._threads.release()  # another thread may start, since this one may never return
 
     def _work(self) -> None:
-        """Call the synchronous functions that wait, in a thread, until the queue is empty."""
+        """In a thread, make the calls that wait for one, until none is left or the current one has expired."""
         while True:
             try:
                 number = self.plain.popleft()

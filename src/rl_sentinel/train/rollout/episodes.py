@@ -25,7 +25,7 @@ class Episode:
 
     ``row`` selects its uniform numbers; ``context`` is the prompt of its next turn. ``text`` is the prompt that the
     policy reads first; ``transcript`` is everything after it: responses and replies in turn. A ``greedy`` episode
-    never trains: its reward is the ``baseline`` of the other episodes of its prompt.
+    never trains; in a training step its reward is the ``baseline`` of the other episodes of its prompt.
     """
 
     row: int

@@ -35,7 +35,7 @@ class Prefetcher:
         self._thread = ThreadPoolExecutor(1) if staleness else None
 
     def publish(self, weights: Weights, *, version: int, until: int) -> None:
-        """Record the batches that a new version must sample; with staleness, start those of steps before ``until``.
+        """Record the batches that a new version must sample; with staleness, queue those of steps before ``until``.
 
         Later steps are only recorded, for a checkpoint from which the run is extended.
         """
@@ -44,7 +44,7 @@ class Prefetcher:
             self.submit(step, weights, version, until=until)
 
     def submit(self, step: int, weights: Weights, version: int, *, until: int) -> None:
-        """Record the batch of one step; with staleness, start to sample it if the step is before ``until``."""
+        """Record the batch of one step; with staleness, queue it for sampling if the step is before ``until``."""
         self._versions[step] = version, weights
         if self._thread is not None and step < until:
             self._futures[step] = self._thread.submit(self._sample, step, weights, version)

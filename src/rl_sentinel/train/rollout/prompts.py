@@ -45,7 +45,7 @@ def require_room(environment: Environment, tokenizer: Tokenizer, recipe: Recipe)
     has at least one byte; and the longest texts, which show whether a chat template makes them much longer.
 
     Raises:
-        SentinelError: if a prompt leaves no room for a response; the message names its row.
+        SentinelError: if a prompt leaves no room for a response; the message names its ``Task.source``.
     """
     size, rollout = getattr(environment, "size", None), recipe.rollout
     if size is None or tokenizer.positions is None or not hasattr(environment, "numbered_task"):

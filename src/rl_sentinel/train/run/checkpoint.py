@@ -129,7 +129,7 @@ def _load(checkpoint: Path, *, whole: bool) -> Mapping[str, Any]:
     if seal["edition"] not in (FORMAT, SHARDED_FORMAT):
         raise SentinelError(
             f"format version of checkpoint {checkpoint} is {seal['edition']}, expected {FORMAT} or {SHARDED_FORMAT}: "
-            "resume with the release that wrote it, or name another folder with out=DIR"
+            "use the release that wrote it, or another folder"
         )
     digests = {f"{_SHARDS}/{name}": digest for name, digest in seal.get("shards", {}).items()}
     if any(_digest(checkpoint / name) != digest for name, digest in ({_STATE: seal["sha256"]} | digests).items()):
@@ -146,7 +146,7 @@ def save_tensors(state: Mapping[str, Any], path: Path) -> None:
     """Write a file for ``torch.load``.
 
     Raises:
-        OSError: if it cannot be written; on a full disk ``torch.save`` raises a ``RuntimeError`` about file positions.
+        OSError: if it cannot be written; also on a full disk, for which ``torch.save`` raises a ``RuntimeError``.
     """
     try:
         with path.open("wb") as file:

@@ -83,7 +83,7 @@ class Ranks:
 
     @property
     def is_first(self) -> bool:
-        """Whether this process writes files and output."""
+        """Whether this process is rank 0, which writes the logs and the output."""
         return self.rank == 0
 
     def barrier(self, group: Any = None) -> None:  # noqa: ANN401 - a process group of torch

@@ -186,7 +186,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     """Read the steps of a JSON lines file: objects with a step, whose values are numbers.
 
     Raises:
-        SentinelError: if the file cannot be read or a line is invalid; the message names the line.
+        SentinelError: if the file cannot be read or is empty, or a line is invalid; the message names the line.
     """
     try:
         text = path.read_text(encoding="utf-8").splitlines()

@@ -227,8 +227,8 @@ def _dump(run: Run, error: PathError | NotFiniteError) -> SentinelError:
     """Dump a failed step, and return the error that ends the run.
 
     Other ranks may not have failed, so no collective is called. With several ranks, the dump has the weights of the
-    sampler in this process, which are not sharded. They are older than the policy with ``rollout.staleness``, and those
-    of the start with an engine in another program.
+    sampler in this process, which are not sharded. They are those before this step, older ones with
+    ``rollout.staleness``, and those of the start with an engine in another program.
     """
     step, rank = run.state.step + 1, "" if run.ranks.is_first else f"-rank-{run.ranks.rank}"
     dump = run.journal.folder / f"stopped-{step:08d}{rank}.pt"

@@ -230,7 +230,7 @@ def _saved_by(model: nn.Module, forward: Callable[[], Tensor], number: int) -> i
 
 
 def _vocabulary(model: nn.Module) -> int:
-    """The size of the vocabulary, by the head's weight; 0 if logits are more than a product with this weight."""
+    """The size of the vocabulary, by the head's weight; 0 if the model has no such weight."""
     head = getattr(model, "head", None)
     return len(head) if isinstance(head, Tensor) else 0
 

@@ -76,8 +76,8 @@ def publish_weights(run: Run) -> None:
 def full_weights(run: Run) -> Mapping[str, Tensor]:
     """The unsharded weights; a copy if sampling runs ahead, since the update changes them in place.
 
-    Without a copy, several ranks gather each tensor when it is read. For a server, LoRA is
-    merged into the weights; the sampler in this process gets the low-rank matrices unmerged.
+    Without a copy, several ranks gather each tensor when it is read. For a server, LoRA is merged into the weights; the
+    sampler in this process gets the low-rank matrices unmerged.
     """
     model, recipe = run.models.policy.model, run.recipe
     merged = recipe.policy.lora is not None and recipe.rollout.engine != "process"
@@ -86,7 +86,7 @@ def full_weights(run: Run) -> Mapping[str, Tensor]:
 
 
 def _data_digest(run: Run) -> str:
-    """The digest of the environment's data; empty if it reads no file."""
+    """The digest of the environment's data; empty if the environment has none."""
     return str(getattr(run.selection.environment, "digest", ""))
 
 

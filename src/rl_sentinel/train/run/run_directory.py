@@ -32,7 +32,8 @@ class RunDirectory:
         """Read a directory without changing it.
 
         Raises:
-            SentinelError: if the directory cannot be read, or no run wrote a file that has the name of a run's file.
+            SentinelError: if the directory cannot be read, no run wrote a file that has the name of a run's file, or
+                ``recipe.json`` is missing beside other files of a run.
         """
         metrics, timing = (folder / f"{name}.jsonl" for name in ("metrics", "timing"))
         further = [folder / f"{name}.jsonl" for name in FURTHER_LOGS]

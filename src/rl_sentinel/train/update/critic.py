@@ -66,7 +66,8 @@ class Critic:
         """Fit the values to the returns, with mini-batches of prompts as in the policy update.
 
         Raises:
-            CriticStepError: if a loss or a weight is not finite.
+            CriticStepError: if a number of a step is not finite; the weights stay as before that mini-batch.
+            SentinelError: if a step that is not finite cannot be rolled back.
         """
         old, returns, mask = laid.rollout.value, ready.returns, ready.mask
         assert old is not None  # noqa: S101 - predicted before
@@ -91,7 +92,7 @@ class Critic:
         """Take the optimizer step of one mini-batch, and return its loss.
 
         Raises:
-            CriticStepError: if the loss, or a weight after the step, is not finite; the weights stay as before.
+            CriticStepError: if a number of the step, such as a weight, is not finite; the weights stay as before.
             SentinelError: if a step that is not finite cannot be rolled back.
         """
         old = laid.rollout.value

@@ -124,7 +124,7 @@ def choose_tokens(  # noqa: PLR0913 - as above
 
 
 def rows_with_gradient(batch: TrainingBatch, rows: Int[Tensor, " n"], *, lazy: bool) -> Int[Tensor, " m"]:
-    """The rows of a mini-batch that have a gradient, sorted by length.
+    """The rows of a mini-batch that may have a gradient, sorted by length.
 
     Rows without a trained token are left out; with ``lazy``, so are rows with advantage 0. The denominator of the
     loss counts them anyway.

@@ -57,7 +57,8 @@ def update_policy(  # noqa: PLR0913 - the model, the batch, the components, and 
         ranks: the ranks that share the batch.
 
     Raises:
-        NotFiniteError: if a loss, gradient or weight is not finite; the weights stay as before that mini-batch.
+        NotFiniteError: if a number of the update is not finite, or an input of the loss is not valid; the weights stay
+            as before that mini-batch.
         SentinelError: if a step that is not finite cannot be undone.
     """
     group, logprob = batch.laid.rollout.group, torch.zeros_like(batch.advantage)
@@ -89,7 +90,9 @@ def update_policy(  # noqa: PLR0913 - the model, the batch, the components, and 
 
 
 def require_finite_logprobs(policy: Policy, batch: TrainingBatch, *, recipe: Recipe) -> None:
-    """Reject weights that are finite but give log-probs that are not, on the longest response. Call it on all ranks.
+    """Reject weights that are finite but give log-probs that are not, on the row with the most trained tokens.
+
+    Call it on all ranks.
 
     Raises:
         NotFiniteError: if a log-prob is not finite.

@@ -80,7 +80,7 @@ def test_invalid_taskset_or_reward_is_one_line(module: str) -> None:
     with pytest.raises(SentinelError, match=r"environment.taskset 'sums_of_a_test:Row' cannot be loaded"):
         Environment(taskset=f"{module}:Row")
     silent = Environment(taskset=f"{module}:Nothing")
-    with pytest.raises(SentinelError, match=r"environment.taskset needs a sandbox for all its rewards"):
+    with pytest.raises(SentinelError, match=r"environment.taskset gave no reward for a response"):
         silent.reply(silent.task(random.Random(0)), ["a"], ended=True)
     environment = Environment(taskset=f"{module}:Sums")
     with pytest.raises(SentinelError, match=r"environment.taskset failed to score a response .*as a sandbox might"):

@@ -36,7 +36,7 @@ MALFORMED = (KeyError, TypeError, ValueError, AttributeError, IndexError, Overfl
 class Address:
     """A server's address.
 
-    A failed request is tried ``tries`` times, with pauses that double from ``pause`` seconds. A request without a
+    A request is tried up to ``tries`` times, with pauses that double from ``pause`` seconds. A request without a
     reply within ``timeout`` seconds is not repeated, since the server hangs.
     """
 

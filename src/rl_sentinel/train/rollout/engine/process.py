@@ -17,7 +17,7 @@ from rl_sentinel.train.rollout.interfaces import Sampled
 
 @dataclass(slots=True)
 class Engine:
-    """An engine that samples ``rows`` responses at a time with ``policy``.
+    """An engine that samples up to ``rows`` responses at a time with ``policy``.
 
     If ``shared``, the trained policy itself is used, so that its weights are always current.
     """

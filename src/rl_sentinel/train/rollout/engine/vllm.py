@@ -43,8 +43,8 @@ _DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
 class Engine:
     """An engine that sends one request per response, each with a separate seed, and sends weights through a file.
 
-    Each of several replicas gets the weights and an equal share of the requests; neighboring requests, which may have
-    the same prompt, go to the same replica.
+    Each of several replicas gets the weights and a contiguous share of the requests, since neighboring requests may
+    have the same prompt.
     """
 
     remote: ClassVar[bool] = True
@@ -61,7 +61,8 @@ class Engine:
         With a temperature other than 1, the log-probs of the first server are checked, until one check is conclusive.
 
         Raises:
-            SentinelError: if a server does not answer, or the log-probs ignore the temperature.
+            SentinelError: if a server does not answer or replies in another format, or its log-probs ignore the
+                temperature.
         """
         with tempfile.TemporaryDirectory(prefix="rl-sentinel-weights-") as folder:
             write_safetensors(weights, Path(folder) / "model.safetensors")
@@ -80,7 +81,7 @@ class Engine:
     def sample(
         self, prompts: Sequence[tuple[int, ...]], uniform: Float[Tensor, "B T"], *, greedy: bool = False
     ) -> list[Sampled]:
-        """One response per prompt, as in ``interfaces.Engine``; the first uniform number of a row is its seed.
+        """One response per prompt, as in ``interfaces.Engine``; the first uniform number of a row gives its seed.
 
         Raises:
             SentinelError: if the server does not answer, violates the protocol, or has another weight version.

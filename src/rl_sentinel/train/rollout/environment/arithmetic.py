@@ -13,7 +13,7 @@ BEHAVIORS = {"right": 0.3, "off by one": 0.3, "larger term": 0.2, "rambling": 0.
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Terms from 0 to ``most``; reward 1 for exactly their sum, else 0.
+    """Terms from 0 to ``most``; reward 1 for exactly their sum and the end token, else 0.
 
     Example:
         >>> from rl_sentinel.train.rollout.environment.arithmetic import Environment

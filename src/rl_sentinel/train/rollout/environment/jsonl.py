@@ -26,9 +26,9 @@ class Environment:
 
     ``prompt`` and ``answer`` name columns; ``answer = ""`` if the data has none. A prompt is a text, or a list of
     messages with ``role`` and ``content`` for a chat template. ``reward`` is a function, as ``file.py:function``, or a
-    list of tables with ``function``, ``name``, ``weight`` and ``seconds``. A function takes, by name, any of
-    ``prompt``, ``response``, ``answer``, ``ended`` (False if the response was cut) and the columns, and returns a
-    number; ``async`` functions too. A response whose weighted sum is ``full`` or more is correct.
+    list of tables with ``function``, ``name``, ``weight`` and ``seconds``. A function takes, by name, any of ``prompt``
+    (a text, or that of the last message), ``response``, ``answer``, ``ended`` (False if the response was cut) and the
+    columns, and returns a number; it may be ``async``. A response whose weighted sum is ``full`` or more is correct.
     """
 
     file: str

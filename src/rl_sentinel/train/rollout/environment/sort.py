@@ -14,7 +14,7 @@ BEHAVIORS = {"right": 0.3, "reversed": 0.3, "copied": 0.2, "rambling": 0.2}
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Reward 1 for exactly the sorted digits, else 0; the parts of the reward are the digits and their order.
+    """Reward 1 for exactly the sorted digits and the end token; its parts are the digits and their order.
 
     ``rambling`` is the reward per character of a response without an end; a value above 0 simulates a faulty verifier.
 

@@ -16,7 +16,7 @@ CHOOSES, REPEATS = 0.3, 0.55
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Reward 1 for exactly the number of the right tool, else 0; an unknown tool name ends the trajectory.
+    """Reward 1 for exactly the number of the right tool, else 0; an unknown tool or a cut response ends the trajectory.
 
     Example:
         >>> from rl_sentinel.train.rollout.environment.tools import Environment

@@ -58,12 +58,14 @@ def _load_tasks(name: str, most: int) -> list[Any]:
     try:
         tasks = list(kind(vf.TasksetConfig()).take(most))
     except Exception as error:  # user code
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        message = f"environment.taskset {name!r} cannot be loaded ({reason}), expected a Taskset class with its tasks"
-        raise SentinelError(f"{message}: fix it, or choose another taskset") from error
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise SentinelError(
+            f"environment.taskset {name!r} cannot be loaded ({reason}): fix the taskset, or name another Taskset class"
+        ) from error
     if not tasks:
-        message = f"environment.taskset {name!r} has no tasks, expected at least one task: choose another taskset"
-        raise SentinelError(message)
+        raise SentinelError(
+            f"environment.taskset {name!r} has no tasks, expected at least one: choose another Taskset class"
+        )
     if type(tasks[0]).toolsets(tasks[0].config):
         raise SentinelError(
             f"environment.taskset {name!r} has tools, expected tasks without tools: only one turn of text is "
@@ -92,7 +94,7 @@ def _score(task: Any, response: str) -> float:  # noqa: ANN401 - a task of verif
         raise SentinelError(f"environment.taskset failed to score a response ({error}): fix its rewards") from error
     if not trace.rewards:
         raise SentinelError(
-            "environment.taskset needs a sandbox for all its rewards, expected a reward that reads the response only: "
-            "choose another taskset"
+            "environment.taskset gave no reward for a response, expected a reward that needs no sandbox: choose "
+            "another taskset"
         )
     return float(trace.reward)
