@@ -238,5 +238,5 @@ def _dump(run: Run, error: PathError | NotFiniteError) -> SentinelError:
         dump_failed_step(dump, error, recipe=run.recipe, weights=model.model.state_dict(), step=step)
     except OSError as full:
         return SentinelError(f"{message}; {dump} cannot be written ({full.strerror}): make room to dump the step")
-    older = run.ranks.size > 1 and (run.recipe.rollout.staleness or run.recipe.rollout.engine != "process")
-    return SentinelError(f"{message}; rl-sentinel train {dump} repeats the step{' with older weights' * bool(older)}")
+    weights = " with the sampler's weights" if run.ranks.size > 1 else ""
+    return SentinelError(f"{message}; rl-sentinel train {dump} repeats the step{weights}")
