@@ -86,7 +86,7 @@ class Function:
 def same_value(a: Any, b: Any) -> bool:  # noqa: ANN401, PLR0911 - any argument of a call; one line per kind
     """Whether two arguments are equal; for tensors and arrays: the same dtype, shape and numbers.
 
-    NaN equals NaN, but not in a numpy array. Objects are equal when they have the same type and equal attributes.
+    NaN equals NaN. Objects are equal when they have the same type and equal attributes.
 
     Example:
         >>> import torch
@@ -102,7 +102,7 @@ def same_value(a: Any, b: Any) -> bool:  # noqa: ANN401, PLR0911 - any argument 
     if type(a) is not type(b):
         return False
     if isinstance(a, np.ndarray):
-        return bool(a.dtype == b.dtype and a.shape == b.shape and a.tolist() == b.tolist())
+        return bool(a.dtype == b.dtype and a.shape == b.shape and same_value(a.tolist(), b.tolist()))
     if isinstance(a, list | tuple):
         return len(a) == len(b) and all(map(same_value, a, b))
     if isinstance(a, dict):

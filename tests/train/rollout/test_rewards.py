@@ -106,6 +106,10 @@ def test_bad_result_is_a_failure_in_one_line(name: str, words: str) -> None:
             f"{PLACE}any_number",
             r"'reward_functions:any_number' takes \*values by position, expected by name: remove `/`",
         ),
+        (
+            "builtins:max",
+            "environment.reward 'builtins:max' has no signature, expected a Python function: wrap it in one",
+        ),
         ("reward_functions:leters", "'leters' is not defined in reward_functions, the nearest is 'letters'"),
         (
             "nowhere.py:f",

@@ -65,6 +65,15 @@ def test_folder_is_loaded_by_datasets(tmp_path: Path, monkeypatch: pytest.Monkey
         load_rows(str(tmp_path))
 
 
+def test_folder_with_one_data_set_takes_no_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _datasets(monkeypatch, [{"prompt": "a"}])
+    assert load_rows(str(tmp_path)) == ({"prompt": "a"},)
+    with pytest.raises(
+        SentinelError, match=r"environment.split is 'test', expected no split: the folder .* has only one"
+    ):
+        load_rows(str(tmp_path), "test")
+
+
 def test_bad_folder_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _datasets(monkeypatch, FileNotFoundError("no dataset\nthere"))
     words = r"cannot be loaded \(no dataset\), expected a folder that save_to_disk of `datasets` wrote$"

@@ -53,6 +53,15 @@ def test_other_folders_are_one_line(tmp_path: Path, name: str, line: str) -> Non
         load_run(str(tmp_path / name))
 
 
+@pytest.mark.parametrize("text", ["[1, 2]", "5", "null"])
+def test_recipe_that_is_no_table_is_one_line(tmp_path: Path, text: str) -> None:
+    (tmp_path / "recipe.json").write_text(text, encoding="utf-8")
+    with pytest.raises(
+        SentinelError, match=r"recipe.json cannot be read \(.*\), expected a run's recipe: name the folder"
+    ):
+        load_run(str(tmp_path))
+
+
 def test_run_without_an_intact_checkpoint_is_one_line(tmp_path: Path, run: Path) -> None:
     for place in (run / "checkpoints").iterdir():
         (place / "seal.json").unlink()

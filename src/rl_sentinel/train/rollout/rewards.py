@@ -117,7 +117,11 @@ def _build(key: str, table: Mapping[str, Any], columns: Collection[str]) -> Rewa
         fix = "write file.py:function or pkg.module:function"
         raise SentinelError(f"{key} {settings.function!r} is {describe(function)}, expected a function: {fix}")
     available = {*ARGUMENTS, *columns}
-    parameters = inspect.signature(function).parameters.values()
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError as error:
+        message = f"{key} {settings.function!r} has no signature, expected a Python function: wrap it in one"
+        raise SentinelError(message) from error
     keywords = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
     parameter_names = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     stars = {inspect.Parameter.POSITIONAL_ONLY: "", inspect.Parameter.VAR_POSITIONAL: "*"}

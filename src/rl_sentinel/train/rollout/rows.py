@@ -74,4 +74,8 @@ def _from_folder(path: Path, split: str) -> tuple[Row, ...]:
                 f"environment.split is {split!r}, expected one of {splits}: the folder has several splits"
             )
         data = data[split]
+    elif split:
+        raise SentinelError(
+            f"environment.split is {split!r}, expected no split: the folder {path} has only one data set"
+        )
     return tuple(dict(row) for row in data)

@@ -48,8 +48,8 @@ def read_run_recipe(path: str) -> Recipe:
     if run is None:
         raise SentinelError(f"{path} has no recipe.json, expected the folder of a run, or the `best` folder in it")
     try:
-        tables = json.loads((run / "recipe.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        tables = dict(json.loads((run / "recipe.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
         reason = getattr(error, "strerror", None) or error
         message = (
             f"{run / 'recipe.json'} cannot be read ({reason}), expected a run's recipe: name the folder of another run"
