@@ -78,3 +78,7 @@ def test_what_fails_is_told(target: Target) -> None:
     assert target.broken == {f"{NAME}.broken": target.fails(path)}
     with pytest.raises(Unbindable, match=r"is defined in .*json.*, expected a file in the target's folder /"):
         target.find(f"{NAME}.sound.dumps")
+    with pytest.raises(Unbindable, match=r"^len is defined in no file, expected a file in the target's folder /"):
+        target.source(len)
+    with pytest.raises(Unbindable, match=r"^builtins is imported from no file, expected a file in the target's folder"):
+        target.module("builtins")

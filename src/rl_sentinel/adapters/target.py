@@ -104,9 +104,10 @@ class Target:
             raise Unbindable(message) from error
         if self._own_modules.get(path) is module:  # the place is on disk, and calls ask for their modules often
             return module
-        place = Path(inspect.getsourcefile(module) or "/")
-        if not place.resolve().is_relative_to(self.root.resolve()):
-            message = f"{path} is imported from {place}, expected a file in the target's folder {self.root}"
+        place = getattr(module, "__file__", None)  # a built-in module has none
+        if not place or not Path(place).resolve().is_relative_to(self.root.resolve()):
+            source = place or "no file"
+            message = f"{path} is imported from {source}, expected a file in the target's folder {self.root}"
             raise Unbindable(message)
         self._own_modules[path] = module
         return module
@@ -190,15 +191,13 @@ class Target:
         """
         function = inspect.unwrap(function)
         try:
-            place = Path(inspect.getsourcefile(function) or "/").resolve()
-            line = line_of(function)
+            file, line = inspect.getsourcefile(function), line_of(function)
         except (TypeError, OSError):
-            place, line = Path("/"), 0
+            file, line = None, 0
+        place = Path(file or "/").resolve()
         if not place.is_relative_to(self.root.resolve()):
-            message = (
-                f"{getattr(function, '__qualname__', function)!s} is defined in {place}, expected a file in the "
-                f"target's folder {self.root}"
-            )
+            name = getattr(function, "__qualname__", function)
+            message = f"{name} is defined in {file or 'no file'}, expected a file in the target's folder {self.root}"
             raise Unbindable(message)
         return str(place.relative_to(self.root.resolve())), line
 
