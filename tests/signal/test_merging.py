@@ -48,11 +48,11 @@ def test_trajectories_stay_apart() -> None:
 
 
 def test_what_would_lose_a_tail_is_refused() -> None:
-    with pytest.raises(ValueError, match="trajectory a ends in a step that is not last, expected last=True there"):
+    with pytest.raises(ValueError, match="trajectory a stops at a step that is not last, expected its steps"):
         merge([_step([1], [2]), _step([1, 2], [3])])
     with pytest.raises(ValueError, match="trajectory a continues after it ended"):
         merge([_step([1], [2], last=True), _step([1, 2], [3], last=True)])
-    with pytest.raises(ValueError, match="trajectory a ends in a step that is not last"):
+    with pytest.raises(ValueError, match="trajectory a stops at a step that is not last"):
         merge([_step([1], [2]), _step([1], [2], who="b", last=True), _step([1, 2], [3], last=True)])
     with pytest.raises(ValueError, match="logprob of a step of trajectory a has 0 entries, expected 1"):
         replace(_step([1], [2]), logprob=())

@@ -50,7 +50,7 @@ UNTOLD: dict[str, tuple[Callable[[], list[Step]], dict[str, dict[str, float]], s
         {"reward": {}},
         "reward has no entry for trajectory a, expected an entry for each trajectory",
     ),
-    "a tail without its flag": (lambda: [_step("a", last=False)], {}, "trajectory a ends in a step that is not last"),
+    "a tail without its flag": (lambda: [_step("a", last=False)], {}, "trajectory a stops at a step that is not last"),
 }
 
 

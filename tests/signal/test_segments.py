@@ -156,7 +156,11 @@ def test_log_probs_of_packed_positions(drawn: list[Draw]) -> None:
 WRONG = {
     "a mask of numbers": (torch.ones(3), torch.tensor([3]), "mask is float32 of shape [3], expected bool of shape [N]"),
     "a padded mask": (torch.ones(1, 3).bool(), torch.tensor([3]), "mask is bool of shape [1, 3], expected bool of"),
-    "lengths of numbers": (torch.ones(3).bool(), torch.tensor([3.0]), "length is float32 of shape [1], expected whole"),
+    "lengths of numbers": (
+        torch.ones(3).bool(),
+        torch.tensor([3.0]),
+        "length is float32 of shape [1], expected a tensor",
+    ),
     "a negative length": (torch.ones(3).bool(), torch.tensor([4, -1]), "length[1] is -1, expected 0 tokens or more"),
     "too few tokens": (torch.ones(3).bool(), torch.tensor([1, 1]), "length adds up to 2, expected 3, the tokens of"),
 }

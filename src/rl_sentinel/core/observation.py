@@ -12,8 +12,9 @@ from rl_sentinel.core.case import Case
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """Outputs of a call, gradients of its loss, and its inputs as the call left them.
+    """Outputs of a call, gradients, and its inputs as the call left them.
 
+    ``gradients`` are those of the loss; without a loss, of the sum of all outputs.
     ``arguments`` has the arguments of the target's functions that a watched call changed in place: parameter and
     function name -> values before and after the call.
     """

@@ -161,18 +161,18 @@ def _joined(before: Step, step: Step) -> Step:
     )
 
 
+#: What is expected of the steps of each trajectory.
+_ORDER = "its steps next to each other, last=True only at the final one"
+
+
 def _require_order(steps: Sequence[Step]) -> None:
     closed: set[str] = set()
     for step, after in zip(steps, [*steps[1:], None], strict=False):
         ends = after is None or after.trajectory != step.trajectory
         if step.trajectory in closed:
-            raise InputError(
-                _fault(
-                    step, "continues after it ended", "its steps next to each other, last=True only at the final one"
-                )
-            )
+            raise InputError(_fault(step, "continues after it ended", _ORDER))
         if ends and not step.last:
-            raise InputError(_fault(step, "ends in a step that is not last", "last=True there: its tail would be lost"))
+            raise InputError(_fault(step, "stops at a step that is not last", _ORDER))
         if step.last:
             closed.add(step.trajectory)
 

@@ -215,7 +215,7 @@ def _whole(name: str, numbers: Tensor, axis: str) -> Tensor:
     """The numbers as int64."""
     odd = not isinstance(numbers, Tensor) or numbers.is_floating_point() or numbers.is_complex()
     if odd or numbers.dtype == torch.bool or numbers.dim() != 1:
-        raise InputError(f"{name} is {_form(numbers)}, expected whole numbers of shape [{axis}]")
+        raise InputError(f"{name} is {_form(numbers)}, expected a tensor of integers of shape [{axis}]")
     return numbers.long()
 
 

@@ -47,10 +47,12 @@ def with_result_item(
         if fits_formula(target, other) and not _is_no_output(target, other):
             if _is_no_output(target, first):
                 return _with_note(other, item, word)
-            choices = " or ".join(f"bind={json.dumps({'return': one})}" for one in (item, 0))
+            known = next((x for x in items if of_item(x) == first), 0)
+            choices = " or ".join(f"bind={json.dumps({'return': one})}" for one in (item, known))
+            read = f"item {known!r}" if known else "the first item"
             raise Unbindable(
-                f"the first item of the function's result does not fit the formula, but item {item!r} does: state "
-                f"which item is the {word}, with {choices}"
+                f"{read} of the function's result does not fit the formula, "
+                f"but item {item!r} does: state which item is the {word}, with {choices}"
             )
     return first
 

@@ -1,4 +1,7 @@
-"""Boundaries of verl's agent loops with tools: tokens, mask and log-probs, compared with the chat template."""
+"""Boundaries of verl's agent loops, of one turn or with tools.
+
+Tokens and mask are compared with the chat template, log-probs and experts with what was sampled.
+"""
 
 import asyncio
 import copy

@@ -49,7 +49,7 @@ class Section(SimpleNamespace):
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of each schedule that the method of actor and critic supports."""
+    """Boundaries of each schedule that a method of :data:`BUILDERS` supports: the actor's, and the critic's."""
     for path, section in BUILDERS.items():
         if target.has(path):
             yield from try_bind(target, path, "batch", partial(_rates, target, path, section))

@@ -209,11 +209,14 @@ def _function(target: TargetSpec) -> Source:
     finally:
         sys.path[:] = before
     if module_spec is None or module_spec.origin is None:
-        fix = f"run in the folder of {top}, or install {top}"
-        message = (
-            f"target is {target.text!r}, expected a module: {top!r} is not in this folder and not installed, {fix}"
+        missing, fix = (
+            f"{top!r} is not in this folder and not installed",
+            f"run in the folder of {top}, or install {top}",
         )
-        raise SentinelError(message)
+        if module_spec is not None:
+            missing = f"{top!r} is a folder without __init__.py"
+            fix = "add the file, or write target as FILE.py:function"
+        raise SentinelError(f"target is {target.text!r}, expected a module: {missing}, {fix}")
     place = Path(module_spec.origin)
     nearest = next((folder / f"{top}.py" for folder in folders if (folder / f"{top}.py").is_file()), None)
     if nearest and nearest.resolve() != place.resolve():  # the other module is imported already

@@ -59,7 +59,7 @@ def _import_file(path: Path) -> ModuleType:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
-        raise ImportError(f"no module at {path}")
+        raise ImportError(f"{path} is a link to {file}, which is not a .py file; copy it to a .py file")
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)

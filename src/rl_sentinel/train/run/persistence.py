@@ -55,7 +55,7 @@ def resume_run(run: Run) -> None:
 def save_run(run: Run, folder: Path, *, keep: int) -> None:
     """Save a checkpoint; each of several ranks writes its share of weights and moments, the first rank also the rest.
 
-    In the background, copies are written while the next steps are trained, and the ranks do not wait.
+    With ``checkpoint.background``, copies are written while the next steps are trained; else the ranks wait for them.
     """
     sharded, background = run.ranks.size > 1, run.recipe.checkpoint.background
     state = run.state.for_checkpoint(run.journal.position(), sharded=sharded, copy=background)
