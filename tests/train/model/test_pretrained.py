@@ -100,7 +100,7 @@ def test_damaged_weights_are_one_line(monkeypatch: pytest.MonkeyPatch, error: Ex
     monkeypatch.setitem(sys.modules, "transformers", there)
     require_transformers()
     with pytest.raises(
-        SentinelError, match=rf"^policy.load 'some' cannot be loaded \({words}.*\): name a folder"
+        SentinelError, match=rf"^policy.load 'some' cannot be loaded \({words}.*\): fix this, or name a folder"
     ) as raised:
         load_policy("some")
     assert "\n" not in str(raised.value)
