@@ -41,9 +41,7 @@ def probe_batch() -> Batch:
 def arguments_of(
     function: Callable[..., Any], stage: Stage, bind: Mapping[str, Any], kept: Iterable[str] = ()
 ) -> Arguments:
-    """Choose a codec for each parameter that is bound or has a known name.
-
-    Other parameters keep their defaults; without one they are unknown.
+    """Choose a codec for each parameter that is bound or has a known name; others keep a default or are unknown.
 
     Args:
         function: the function.

@@ -194,11 +194,7 @@ def _assignment(name: str, module: ModuleType) -> Any:  # noqa: ANN401 - an ast.
 
 
 def _imported_from(name: str, module: ModuleType) -> ModuleType:
-    """The module from which ``module`` imports ``name`` with ``from ... import name``.
-
-    Raises:
-        Unwritable: if there is no such import.
-    """
+    """The module from which ``module`` imports ``name`` by ``from ... import``; raises Unwritable without an import."""
     for statement in parse_source(inspect.getsource(module)).body:
         match statement:
             case ast.ImportFrom(module=str(home), level=0) if any(
