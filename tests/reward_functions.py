@@ -3,6 +3,9 @@
 import asyncio
 import threading
 
+import numpy as np
+import torch
+
 #: Set to release the functions that hang, so that no thread outlives its test for long.
 RELEASED = threading.Event()
 
@@ -138,3 +141,29 @@ def unknown_argument(mood: str) -> float:
 
 
 NOT_A_FUNCTION = 3
+
+
+def returns_a_huge_integer(response: str) -> int:
+    """Return an integer that no float can hold."""
+    huge: int = 10 ** (400 * len(response))
+    return huge
+
+
+def returns_two_numbers(response: str) -> torch.Tensor:
+    """Return a tensor with two entries."""
+    return torch.ones(2) * len(response)
+
+
+def returns_an_array(response: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Return an array with one entry."""
+    return np.array([0.5]) * len(response)
+
+
+def returns_a_tensor(response: str) -> torch.Tensor:
+    """Return a tensor without axes."""
+    return torch.tensor(0.5) * len(response)
+
+
+def returns_much_for_b(answer: str) -> float:
+    """Return a number that is finite without a weight for one of two answers."""
+    return 3e38 if answer == "b" else 0.0

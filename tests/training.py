@@ -17,7 +17,7 @@ import rl_sentinel.signal.loss
 from rl_sentinel.core.modules import defined
 from rl_sentinel.signal.loss import reinforce
 from rl_sentinel.signal.ready import Ready
-from rl_sentinel.signal.reduce import Aggregation
+from rl_sentinel.signal.reduce import Aggregation, aggregate
 from rl_sentinel.train.config.recipe import Recipe, parse_recipe
 from rl_sentinel.train.config.selection import Selection, select_components
 from rl_sentinel.train.model.character_tokenizer import END, CharacterTokenizer
@@ -115,6 +115,23 @@ def turn_weighted_loss(
     logprob: Tensor, advantage: Tensor, *, mask: Tensor, turn: Tensor, aggregation: Aggregation
 ) -> Tensor:
     return reinforce.loss(logprob, advantage * (1 + turn), mask=mask, aggregation=aggregation)
+
+
+def divided_by_the_longest_row(
+    logprob: Tensor, old_logprob: Tensor, advantage: Tensor, *, mask: Tensor, aggregation: Aggregation
+) -> Tensor:
+    """A policy gradient that is divided by the longest row of the mini-batch."""
+    ratio = torch.where(mask, logprob - old_logprob, 0.0).exp()
+    return aggregate(-ratio * advantage, mask=mask, aggregation=aggregation) / mask.sum(dim=1).max()
+
+
+def scaled_by_the_largest(
+    logprob: Tensor, old_logprob: Tensor, advantage: Tensor, *, mask: Tensor, aggregation: Aggregation
+) -> Tensor:
+    """A policy gradient whose advantages are divided by the largest of the mini-batch."""
+    ratio = torch.where(mask, logprob - old_logprob, 0.0).exp()
+    scaled = advantage / advantage.abs().max().clamp(min=1e-6)
+    return aggregate(-ratio * scaled, mask=mask, aggregation=aggregation)
 
 
 def not_additive(logprob: Tensor, advantage: Tensor, *, mask: Tensor, aggregation: Aggregation) -> Tensor:

@@ -56,13 +56,15 @@ class Comparison(NamedTuple):
     def load_recipe(self, out: str) -> Recipe:
         """The recipe with the coefficient of a k3 KL in the loss (0: no reference).
 
-        It has one step more than are measured, whose end writes our checkpoint: TRL writes none.
+        It has one step more than are measured, whose end writes our checkpoint, and writes no completions: TRL writes
+        neither.
         """
         path = RECIPES / f"{self.recipe}.toml"
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
         tables = {key: value for key, value in tables.items() if key not in _OWN}
         tables |= {"out": out, "seed": self.seed, "steps": self.steps + 1}
         tables["checkpoint"] = {"every": self.steps + 1}
+        tables["completions"] = {"every": 0}
         tables["estimator"]["epsilon"] = EPSILON
         tables["policy"] |= {"device": self.device} | ({"lora": {}} if self.lora else {})
         if self.lora and "load" in tables["policy"]:

@@ -1,5 +1,7 @@
 """The first line of a script prepares an environment, and its setup stands where the functions need it."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from rl_sentinel.adapters.installation import Installation, requirement
@@ -20,12 +22,28 @@ def test_requirement_of_a_release_and_of_a_checkout() -> None:
 
 
 def test_setup_only_where_the_module_is_imported() -> None:
-    needs = Installation(setup={"some.loss": ("prepare()",)}, written={"Actor": "Actor.inner"})
-    script = ["from some.loss import f", "from some.ray import Actor", "", "x = Actor.g(f(1))"]
-    assert needs.lines(script) == [*script[:2], "", "prepare()", "", "x = Actor.inner.g(f(1))"]
+    needs = Installation(setup={"some.loss": ("prepare()",)})
+    script = ["from some.loss import f", "", "x = f(1)"]
+    assert needs.lines(script) == [script[0], "", "prepare()", *script[1:]]
     other = ["from some.kl import f", "", "x = f(1)"]
     assert needs.lines(other) == other
     assert needs.lines(["x = 1"]) == ["x = 1"]
+
+
+@pytest.mark.parametrize("wrapped", [True, False])
+def test_class_of_an_actor_is_taken_from_its_handle(*, wrapped: bool) -> None:
+    class Actor:
+        """A class, or the handle that Ray makes of it."""
+
+    inner = type("Inner", (), {})
+    if wrapped:
+        Actor.__ray_metadata__ = SimpleNamespace(modified_class=inner)  # type: ignore[attr-defined]  # set by Ray
+    script = ["from some.ray import Actor", "", "x = Actor()"]
+    lines = Installation(actors=("Actor", "Other")).lines(script)
+    assert [lines[0], *lines[-2:]] == script
+    names = {"Actor": Actor}
+    exec("\n".join(lines[1:]), names)  # noqa: S102 - the lines of a script
+    assert type(names["x"]) is (inner if wrapped else Actor)
 
 
 def test_setup_follows_the_last_import() -> None:

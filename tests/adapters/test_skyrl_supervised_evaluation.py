@@ -24,8 +24,9 @@ WORKER = """
     import torch
 
     class PolicyWorkerBase:
+        @torch.no_grad()
         def forward(self, data, loss_fn=None, loss_fn_config=None):
-            self.model.eval()
+            self.model.MODE()
             losses = []
             for own in data.chunk(self.cfg.micro_forward_batch_size_per_gpu):
                 tokens = own["sequences"].to(torch.cuda.current_device())
@@ -47,10 +48,10 @@ TRAINER = """
 """
 
 
-def _bound(loads: Loads, divisor: str = "1", weight: str = "tokens") -> tuple[Target, Boundary]:
+def _bound(loads: Loads, divisor: str = "1", weight: str = "tokens", mode: str = "eval") -> tuple[Target, Boundary]:
     files = {
         "skyrl/train/dataset/collators.py": COLLATORS.replace("COUNT", "mask.sum().clamp(min=1)"),
-        "skyrl/backends/skyrl_train/workers/worker.py": WORKER.replace("DIVISOR", divisor),
+        "skyrl/backends/skyrl_train/workers/worker.py": WORKER.replace("DIVISOR", divisor).replace("MODE", mode),
         "skyrl/train/sft_trainer.py": TRAINER.replace("WEIGHT", weight),
     }
     target = loads(FRAMEWORK, {**FILES, **files})
@@ -73,6 +74,7 @@ CASES: list[tuple[Law, str, dict[str, str]]] = [
     (MET005, "one batch", {"divisor": "len(losses)"}),
     (REF001, "last batch padded", {"weight": "1"}),
     (SPL003, "last batch padded", {"weight": "len(batch['loss_mask'])"}),
+    (REF001, "one batch", {"mode": "train"}),
 ]
 
 
@@ -85,7 +87,7 @@ def test_found_where_broken_alone(
     broken: dict[str, str],
     found: bool,  # noqa: FBT001 - parametrised
 ) -> None:
-    """A mean over micro-batches of sums, and means over batches that are not weighted by their tokens."""
+    """A mean over micro-batches of sums, means over batches that are not weighted by their tokens, and dropout."""
     target, bound = _bound(loads, **(broken if found else {}))
     judgement = judged_at(law, bound, setting, target)
     assert judgement.tried > 0

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -80,5 +81,9 @@ def test_what_fails_is_told(target: Target) -> None:
         target.find(f"{NAME}.sound.dumps")
     with pytest.raises(Unbindable, match=r"^len is defined in no file, expected a file in the target's folder /"):
         target.source(len)
+    with pytest.raises(
+        Unbindable, match=r"^an object of type partial has no file, expected a function written with def"
+    ):
+        target.source(partial(len))
     with pytest.raises(Unbindable, match=r"^builtins is imported from no file, expected a file in the target's folder"):
         target.module("builtins")

@@ -9,9 +9,9 @@ from adapters.kit.round_trip import check_round_trips
 from adapters.trl_data_specimen import DATASETS, TRANSFORMERS, files
 from adapters.trl_specimen import overlay
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl import FRAMEWORK, dataset_preparation, distillation_steps, packing
-from rl_sentinel.adapters.trl.dataset_preparation import STARTED
-from rl_sentinel.adapters.trl.packing import TURNS
+from rl_sentinel.adapters.trl import FRAMEWORK, dataset_preparation, distillation_steps, packing, reply_collator
+from rl_sentinel.adapters.trl.dataset_preparation import PLAIN, STARTED
+from rl_sentinel.adapters.trl.reply_collator import TURNS
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.conversation_tokens_differ import LAW as TOK001
@@ -34,7 +34,8 @@ def _load(loads: Loads, **choices: str) -> Target:
 
 def _bound(target: Target) -> dict[tuple[str, str], Boundary]:
     """(path, setting) to boundary."""
-    every = [b for module in (packing, dataset_preparation, distillation_steps) for b in module.boundaries(target)]
+    modules = (packing, reply_collator, dataset_preparation, distillation_steps)
+    every = [b for module in modules for b in module.boundaries(target)]
     return {(b.path, setting): b for b in every if isinstance(b, Boundary) for setting in b.settings}
 
 
@@ -50,7 +51,7 @@ def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
     target = _load(loads)
     boundaries = _bound(target)
     assert set(boundaries) == {
-        *((DPO, name) for name in ("conversations", STARTED, "plain text")),
+        *((DPO, name) for name in ("conversations", STARTED, *PLAIN)),
         *((PACK, name) for name in ("bfd", "wrapped")),
         *((COLLATOR, name) for name in TURNS),
         (f"{GKD}.compute_loss", "accumulated"),
@@ -61,11 +62,12 @@ def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
     check_round_trips(target, boundaries.values())
 
 
-@pytest.mark.parametrize(("ends", "sound"), [("not chat", True), ("True", False)])
+@pytest.mark.parametrize(("ends", "sound"), [("not chat and ids[-1] != tokenizer.eos_token_id", True), ("True", False)])
 def test_end_of_a_conversation(loads: Loads, ends: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
-    """The template ends a conversation: an end of one's own is a token too many. Plain text gets one."""
+    """The template ends a conversation: an end of one's own is a token too many. Plain text gets one, but no second."""
     target = _load(loads, ends=ends)
     assert _sound(target, TOK001, DPO, "conversations") is sound
+    assert _sound(target, TOK001, DPO, "plain text with its end token") is sound
     assert _sound(target, TOK001, DPO, "plain text")
 
 
@@ -92,6 +94,27 @@ def test_questions_after_a_reply(loads: Loads, again: str, sound: bool) -> None:
     assert _sound(target, TOK001, COLLATOR, "several turns") is sound
     assert _sound(target, TOK001, COLLATOR, "several turns, other tokens at the start") is sound
     assert _sound(target, TOK001, COLLATOR, "one turn")
+
+
+@pytest.mark.parametrize(
+    ("cuts", "broken"),
+    [
+        ("", set()),
+        ("if self.response[0] not in one['input_ids']: row = list(one['input_ids'])", {"several turns, truncated"}),
+    ],
+)
+def test_truncated_conversations(loads: Loads, cuts: str, broken: set[str]) -> None:
+    """A conversation without any reply is not trained."""
+    target = _load(loads, cuts=cuts)
+    assert {name for name in TURNS if not _sound(target, TOK001, COLLATOR, name)} == broken
+
+
+@pytest.mark.parametrize(("side", "sound"), [("self.tokenizer.padding_side", True), ("'right'", False)])
+def test_padding_side_of_conversations(loads: Loads, side: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+    """Labels are at the side of the tokens."""
+    target = _load(loads, side=side)
+    assert _sound(target, TOK001, COLLATOR, "several turns, padded at the left") is sound
+    assert _sound(target, TOK001, COLLATOR, "several turns")
 
 
 @pytest.mark.parametrize(("denominator", "sound"), [("num_items_in_batch", True), ("trained.sum()", False)])

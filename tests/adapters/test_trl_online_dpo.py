@@ -110,8 +110,8 @@ def test_faults_are_found(loads: Loads, law: Law, setting: str, broken: dict[str
     assert judged_at(law, boundaries[setting], setting, target).found is not None
 
 
-def test_a_reward_model_or_a_judge_is_unbound(loads: Loads) -> None:
+def test_other_rewards_are_unbound(loads: Loads) -> None:
     source = TRAINER.replace("_calculate_rewards_from_functions", "_judged")
     target = loads(FRAMEWORK, {"trl/__init__.py": "", "trl/trainer/online_dpo_trainer.py": filled(source, SOUND)})
     (reason,) = [one.reason for one in online_dpo.boundaries(target) if isinstance(one, Unbound)]
-    assert "a model or a judge, which has no fake" in reason
+    assert "neither calls reward functions, nor a model, nor a judge" in reason

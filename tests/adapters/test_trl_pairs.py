@@ -65,9 +65,11 @@ def test_all_boundaries_answer(loads: Loads) -> None:
     assert {setting for path, setting in boundaries if path.startswith(PPO)} == {
         "default",
         "row by row",
+        "padding at the right",
+        "reference, queries",
+        "reference, one query",
         "response masks",
-        "decoder",
-        "encoder and decoder",
+        *(f"{name}{ends}" for name in ("decoder", "encoder and decoder") for ends in ("", ", with end tokens")),
         "policy",
         "value",
         *(f"kl_penalty={name}" for name in ppo.PENALTIES),
@@ -146,6 +148,30 @@ def test_last_mini_batch_of_a_pass(loads: Loads, count: str, sound: bool) -> Non
     judgement = judged_at(PLC004, _bound(target)[f"{PPO}.batched_forward_pass", "default"], "default", target)
     assert (judgement.found is None) is sound
     assert judgement.tried > 0
+
+
+@pytest.mark.parametrize(("end", "sound"), [({}, True), ({"end": "len(ids[j])"}, False)])
+def test_responses_before_padding(loads: Loads, end: dict[str, str], *, sound: bool) -> None:
+    """A response ends where its row stops attending, at either side of the padding."""
+    target = _load(loads, **end)
+    assert _sound(target, PLC004, f"{PPO}.batched_forward_pass", "padding at the right") is sound
+    assert _sound(target, PLC004, f"{PPO}.batched_forward_pass", "default")
+
+
+@pytest.mark.parametrize(("cut", "sound"), [("True", True), ("False", False)])
+def test_padding_after_the_end(loads: Loads, cut: str, *, sound: bool) -> None:
+    """Padding after the end token of a generated response is no part of it."""
+    target = _load(loads, cut=cut)
+    assert _sound(target, PLC004, f"{PPO}._generate_batched", "decoder, with end tokens") is sound
+    assert _sound(target, PLC004, f"{PPO}._generate_batched", "decoder")
+
+
+@pytest.mark.parametrize(("refers", "sound"), [("self.ref_model", True), ("self.model", False)])
+def test_responses_of_the_reference(loads: Loads, refers: str, *, sound: bool) -> None:
+    """The reference generates the reference's response, for one query as for a list."""
+    target = _load(loads, refers=refers)
+    assert _sound(target, PLC004, f"{PPO}.generate", "reference, one query") is sound
+    assert _sound(target, PLC004, f"{PPO}.generate", "reference, queries")
 
 
 def _sound(target: Target, law: Law, path: str, setting: str) -> bool:

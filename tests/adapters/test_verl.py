@@ -31,8 +31,9 @@ Loads = Callable[..., Target]
 
 def test_all_boundaries_answer(loads: Loads) -> None:
     """Each family binds, and its outputs move."""
-    boundaries = bound(FRAMEWORK, loads(FRAMEWORK, files()))
-    assert [pair for pair in answering(boundaries) if pair[0] != "FSDPActorConfig"] == []
+    target = loads(FRAMEWORK, files())
+    boundaries = bound(FRAMEWORK, target)
+    assert [pair for pair in answering(boundaries, target) if pair[0] != "FSDPActorConfig"] == []
     assert {name for name, _ in boundaries} == {
         "FSDPActorConfig",
         "NaiveRewardManager",
@@ -52,6 +53,7 @@ def test_all_boundaries_answer(loads: Loads) -> None:
         "compute_rloo_outcome_advantage",
         "compute_value_loss",
         "kl_penalty",
+        "select_idxs",
     }
 
 
@@ -64,8 +66,9 @@ def test_every_call_reads_back(loads: Loads) -> None:
 @pytest.mark.parametrize("place", ["verl/house.py", "recipe/house/rules.py"])
 def test_custom_pieces_are_audited_unasked(loads: Loads, place: str) -> None:
     """An estimator and a loss that a module of the tree registers are found, called and judged."""
-    boundaries = bound(FRAMEWORK, loads(FRAMEWORK, files() | {place: CUSTOM}))
-    assert not {"house_rule", "house_loss", "compute_advantage"} & {name for name, _ in answering(boundaries)}
+    target = loads(FRAMEWORK, files() | {place: CUSTOM})
+    boundaries = bound(FRAMEWORK, target)
+    assert not {"house_rule", "house_loss", "compute_advantage"} & {name for name, _ in answering(boundaries, target)}
     estimator, dispatch = boundaries["house_rule", "default"], boundaries["compute_advantage", "house_rule"]
     assert "group" in estimator.reads
     for boundary, setting in ((estimator, "default"), (dispatch, "house_rule")):

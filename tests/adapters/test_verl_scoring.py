@@ -93,6 +93,33 @@ def test_a_score_that_lands_elsewhere(loads: Loads, old: str, new: str) -> None:
     assert (judgement.found is not None) is (old != new)
 
 
+@pytest.mark.parametrize("prompt", ["", "data.batch['prompts'][row], "])
+def test_the_text_of_a_prompt(loads: Loads, prompt: str) -> None:
+    """A score of the prompt's text with the response gives an answer in the prompt to the response."""
+    tree, words = files(), 'data.batch["responses"][row, : length[row]]'
+    assert words in tree[NAIVE]
+    tree |= {NAIVE: tree[NAIVE].replace(words, f"torch.cat([{prompt}{words}])")}
+    boundary = bound(FRAMEWORK, loads(FRAMEWORK, tree))
+    for setting, broken in (("default", False), ("prompts with text", bool(prompt))):
+        judgement = judged_at(REF001, boundary["NaiveRewardManager", setting], setting)
+        assert judgement.tried > 0
+        assert (judgement.found is not None) is broken
+
+
+@pytest.mark.parametrize("takes", [True, False])
+@pytest.mark.parametrize("passed", ["{}", 'data.non_tensor_batch["extra_info"][row]'])
+def test_extra_information_of_a_row(loads: Loads, passed: str, takes: bool) -> None:  # noqa: FBT001 - parametrised
+    """A manager must pass it on, in releases whose scoring functions take it."""
+    tree = files()
+    assert "extra_info={}" in tree[NAIVE]
+    function = f"def default_compute_score(solution_str{', extra_info=None' if takes else ''}):\n    pass\n"
+    tree |= {NAIVE: tree[NAIVE].replace("extra_info={}", f"extra_info={passed}")}
+    target = loads(FRAMEWORK, tree | {"verl/utils/reward_score/__init__.py": function})
+    judgement = judged_at(REF001, bound(FRAMEWORK, target)["NaiveRewardManager", "default"], "default")
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is (takes and passed == "{}")
+
+
 @pytest.mark.parametrize("setting", ["", "data:\n  reward_fn_key: data_source\n"])
 @pytest.mark.parametrize("key", ["self.key", '"data_source"'])
 def test_a_manager_with_processes(loads: Loads, setting: str, key: str) -> None:
@@ -150,6 +177,9 @@ def test_what_a_text_is_worth() -> None:
     assert score(ground_truth=right, solution_str="4 7") == 0.5
     assert score(solution_strs=["4 7", "4"], ground_truths=[right, right]) == [0.5, 1.5]
     assert score(solution_strs=["4 7"], ground_truths=[right], data_sources=["another"]) == [1.5]
+    informed = ground_truth(0.5, torch.tensor([4, 7]), informed=True)
+    assert score(ground_truth=informed, solution_str="4 7", extra_info={"text": "4 7"}) == 0.5
+    assert score(ground_truth=informed, solution_str="4 7") == 1.5
     assert score_in_order(SOURCE, "4", right) == score_in_order("another", "4 7", right) == 1.5
 
 

@@ -23,8 +23,8 @@ COLLATOR = """
     from torch.nn.utils.rnn import pad_sequence
 
     class DataCollatorForCompletionOnlyLM:
-        def __init__(self, response_template, instruction_template=None, *, tokenizer, mlm):
-            self.response, self.instruction = response_template, instruction_template
+        def __init__(self, response_template: list, instruction_template: list | None = None, *, tokenizer, mlm):
+            self.response, self.instruction, self.tokenizer = response_template, instruction_template, tokenizer
 
         def __call__(self, examples):
             return self.torch_call(examples)
@@ -39,7 +39,11 @@ COLLATOR = """
                     row.append(token if inside else -100)
                     if [token] == self.response:
                         inside = True
+                {cuts}
                 rows.append(torch.tensor(row))
+            if {side} == "left":
+                flipped = pad_sequence([row.flip(0) for row in rows], batch_first=True, padding_value=-100)
+                return {"labels": flipped.flip(1)}
             return {"labels": pad_sequence(rows, batch_first=True, padding_value=-100)}
 """
 
@@ -176,7 +180,9 @@ def files(  # noqa: PLR0913 - one choice per fault
     *,
     kept: str = "",
     again: str = "False",
-    ends: str = "not chat",
+    cuts: str = "",
+    side: str = "self.tokenizer.padding_side",
+    ends: str = "not chat and ids[-1] != tokenizer.eos_token_id",
     special: str = "not chat",
     denominator: str = "num_items_in_batch",
     sampled: str = "(labels != -100).sum()",
@@ -184,7 +190,8 @@ def files(  # noqa: PLR0913 - one choice per fault
 ) -> dict[str, str]:
     """A tree of TRL: what packing keeps, what starts a question, which rows get an end, what GKD's loss divides by.
 
-    ``special`` says which rows get the tokenizer's special tokens.
+    ``special`` says which rows get the tokenizer's special tokens; ``cuts``, what the collator does to truncated
+    conversations; ``side``, where it pads.
 
     ``sampled`` is the number of tokens by which it divides after it has sampled; ``ahead``, whether it samples for all
     micro-batches before it counts their tokens.
@@ -193,7 +200,7 @@ def files(  # noqa: PLR0913 - one choice per fault
     return {
         "trl/__init__.py": "",
         "trl/data_utils.py": DATA.replace("{kept}", kept),
-        "trl/trainer/utils.py": COLLATOR.replace("{again}", again),
+        "trl/trainer/utils.py": COLLATOR.replace("{again}", again).replace("{cuts}", cuts).replace("{side}", side),
         "trl/trainer/dpo_config.py": CONFIG,
         "trl/trainer/dpo_trainer.py": DPO.replace("{ends}", ends).replace("{special}", special),
         "trl/trainer/gkd_config.py": GKD_CONFIG,

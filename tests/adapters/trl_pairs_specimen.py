@@ -232,9 +232,10 @@ PPO = """
                 logprobs = logits[:, :-1].log_softmax(-1).gather(2, ids[:, 1:].unsqueeze(2)).squeeze(2)
                 mask = torch.zeros_like(ids)
                 for j, response in enumerate(responses[part]):
-                    mask[j, len(ids[j]) - len(response):] = 1
+                    end = {end}
+                    mask[j, end - len(response) : end] = 1
                     if response_masks is not None:
-                        mask[j, len(ids[j]) - len(response):] = response_masks[i * size + j]
+                        mask[j, end - len(response) : end] = response_masks[i * size + j]
                 found.append((logprobs, values[:, :-1], mask[:, 1:]))
             logprobs, values, masks = (torch.cat(parts) for parts in zip(*found))
             return logprobs, None, values, masks
@@ -250,14 +251,24 @@ PPO = """
 """
 
 PPO_STEPS = """
-        def _generate_batched(self, query_tensors, return_prompt=True):
+        def generate(self, query_tensor, return_prompt=True, generate_ref_response=False):
+            if isinstance(query_tensor, list):
+                return [self._generate_batched(query_tensor, False, model) for model in (self.model, self.ref_model)]
+            ids = query_tensor.unsqueeze(0)
+            return [model.generate(input_ids=ids)[:, ids.shape[1]:] for model in (self.model, {refers})]
+
+        def _generate_batched(self, query_tensors, return_prompt=True, model=None):
             longest = max(map(len, query_tensors))
             padding = [longest - len(query) for query in query_tensors]
             ids = [torch.cat([torch.zeros(n).long(), query]) for n, query in zip(padding, query_tensors)]
-            rows = self.model.generate(input_ids=torch.stack(ids))
+            rows = (model or self.model).generate(input_ids=torch.stack(ids))
             if self.is_encoder_decoder:
-                return [row[{encoded}:] for row, n in zip(rows, padding)]
-            return [row[longest:] for row in rows]
+                return [self.ended(row[{encoded}:]) for row, n in zip(rows, padding)]
+            return [self.ended(row[longest:]) for row in rows]
+
+        def ended(self, row):
+            ends = (row == 1).nonzero()
+            return row[: ends[0, 0] + 1] if len(ends) and {cut} else row
 
         def log_stats(self, stats, batch, rewards):
             rewards = {gathered}
@@ -368,7 +379,7 @@ TRANSFORMERS = """
     from types import SimpleNamespace
     from torch import nn
 
-    LlamaConfig = SimpleNamespace
+    LlamaConfig, BatchEncoding = SimpleNamespace, dict
 
     class LlamaForCausalLM(nn.Module):
         def __init__(self, config):
@@ -386,6 +397,9 @@ TRANSFORMERS = """
 
 #: Place in the steps of PPO and of supervised fine-tuning -> what stands there.
 SOUND = {
+    "end": 'int(inputs["attention_mask"][j].nonzero()[-1]) + 1',
+    "refers": "self.ref_model",
+    "cut": "True",
     "encoded": "1",
     "gathered": "self.accelerator.gather(torch.stack(rewards))",
     "decay": "self.config.lam",
@@ -429,7 +443,7 @@ def files(
         "trl/trainer/gkd_trainer.py": GKD.replace("{share}", share),
         "trl/experimental/gold/gold_trainer.py": filled(GOLD, parts),
         "trl/trainer/ppo_config.py": PPO_CONFIG,
-        "trl/trainer/ppo_trainer.py": (filled(PPO, {"count": count}) + filled(PPO_STEPS, parts))
+        "trl/trainer/ppo_trainer.py": filled(PPO + PPO_STEPS, parts | {"count": count})
         .replace("{{", "{")
         .replace("}}", "}"),
         "trl/trainer/sft_config.py": SFT_CONFIG,

@@ -66,7 +66,7 @@ def files(
     *,
     masked: str = "real == 0",
     untrained: str = "places == 0",
-    end: str = "''",
+    end: str = "' <eos>' * (not row['text'].endswith('<eos>'))",
     kept: str = "'labels', 'completion_mask'",
     tokenized: str = "row",
 ) -> dict[str, str]:

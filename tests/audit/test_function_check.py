@@ -1,5 +1,6 @@
 """The audit of a function of this process."""
 
+import re
 from functools import partial
 from types import FunctionType
 from typing import Any, cast
@@ -71,9 +72,24 @@ def test_callables_whose_parameters_cannot_be_read(function: Any, words: str) ->
     assert str(error.value) == words
 
 
-@pytest.mark.parametrize("function", [3, len])
-def test_what_is_no_python_function(function: object) -> None:
-    with pytest.raises(InputError, match="expected a Python function, method, lambda or partial"):
+class _Loss:
+    """A function with settings."""
+
+    def __call__(self, reward: Tensor) -> Tensor:
+        """Return the rewards."""
+        return reward
+
+
+_LAMBDA = ": pass a lambda that calls it"
+
+
+@pytest.mark.parametrize(
+    ("function", "fix"),
+    [(3, ""), (len, _LAMBDA), (int, _LAMBDA), (_Loss, ": pass an object of this class, such as _Loss()")],
+)
+def test_what_is_no_python_function(function: object, fix: str) -> None:
+    fix = re.escape(fix)
+    with pytest.raises(InputError, match=f"expected a Python function, method or lambda, or a partial of one{fix}$"):
         audit_function(function, Statement(stage="advantage"))  # type: ignore[arg-type]
 
 

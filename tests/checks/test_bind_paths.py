@@ -99,7 +99,7 @@ def test_a_fault_of_a_dict_in_an_object_is_found() -> None:
             r"bind names data\.batch\.x, expected keys that .* batch\.logp",
         ),
         (of_keys, {"batch.others": "logprob"}, r"bind names batch\.others, expected keys that of_keys reads: "),
-        (of_tensors, {"logprobs.x": "logprob"}, r"bind names logprobs\.x, but logprobs is not passed as a dict"),
+        (of_tensors, {"logprobs.x": "logprob"}, r"bind names logprobs\.x, but logprobs is not passed as a dict: if"),
     ],
 )
 def test_paths_that_lead_nowhere_are_refused(function: Any, bind: dict[str, Any], words: str) -> None:

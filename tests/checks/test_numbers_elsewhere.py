@@ -80,9 +80,7 @@ def test_unknown_number_makes_the_check_inconclusive() -> None:
         AssertionError, match=r'needs clip_low and clip_high: state numbers=\{"clip_low": \.\.\.'
     ) as raised:
         rl_sentinel.assert_sound(own.hidden, budget=2, **_LOSS)
-    assert "checks.numbers_elsewhere.hidden could not be checked: not compared with the formula of ppo" in str(
-        raised.value
-    )
+    assert "hidden: 1 of 29 laws could not be checked: not compared with the formula of ppo" in str(raised.value)
     other = rl_sentinel.check(own.beside_other_literals, budget=2, **_LOSS)
     assert (other.ok, other.findings) == (False, ()), other
     numbers = {"clip_low": 4 / 30, "clip_high": 4 / 30}

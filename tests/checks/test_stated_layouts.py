@@ -30,7 +30,7 @@ def two_names(log_probs: Tensor, action_log_probs: Tensor, advantages: Tensor, m
 
 
 def test_two_names_of_one_column_are_asked_for() -> None:
-    with pytest.raises(InputError, match="log_probs and action_log_probs are names of one column, logprob"):
+    with pytest.raises(InputError, match="log_probs and action_log_probs are all bound to logprob"):
         rl_sentinel.check(two_names, **_LOSS)
     assert rl_sentinel.check(two_names, bind={"action_log_probs": "old_logprob"}, laws=["REF001"], **_LOSS).ok
 
@@ -78,6 +78,17 @@ def test_a_kl_of_whole_responses_is_not_compared_by_token() -> None:
     result = rl_sentinel.check(kl_of_responses, stage="kl", algorithm="k3", budget=2)
     assert not result.findings
     assert "kl of the result is one number per response, expected one number per token: " in result.errored[0]
+
+
+def kl_of_trained_tokens(logps: Tensor, ref_logps: Tensor, mask: Tensor) -> Tensor:
+    gap = ref_logps - logps
+    return (gap.exp() - gap - 1)[mask.bool()]
+
+
+def test_a_kl_of_trained_tokens_only() -> None:
+    result = rl_sentinel.check(kl_of_trained_tokens, stage="kl", algorithm="k3", budget=2)
+    assert not result.findings
+    assert any("such as kl * mask, and not kl[mask] or a mean" in reason for reason in result.errored), result.errored
 
 
 def token_mean(logps: list[Tensor], old_logps: list[Tensor], advantages: Any) -> Tensor:

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ def tree(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_target_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     every = "areal, rl_sentinel, rl_sentinel.train, skyrl, slime, trl, verl"
-    known = f"{every} with ==VERSION or @PATH, or pkg.module:function with --stage"
+    known = f"{every} with ==VERSION or @PATH, or pkg.module:function or FILE.py:function with --stage"
     assert error_line(capsys, "audit", "nonesuch==1.0") == (
         f"target is 'nonesuch==1.0', expected one of {known}: 'nonesuch' is not a known framework"
     )
@@ -131,7 +132,8 @@ def test_cache_entry_that_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (place / "a.py").write_text("1", encoding="utf-8")
     found = digest_of(place)
     assert error_line(capsys, "audit", "verl==1.0") == (
-        f"cache[{place}] is damaged (sha256 {found[:12]}, expected {sealed[:12]}): delete this folder to fetch it again"
+        f"cache[{place}] is damaged (sha256 {found[:12]}, expected {sealed[:12]}): "
+        "delete this folder, and run the command again"
     )
     assert (place / "a.py").read_text(encoding="utf-8") == "1"
 
@@ -142,6 +144,19 @@ def test_release_that_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, c
     monkeypatch.setattr(origin, "pip", lambda *a: subprocess.CompletedProcess(a, 1, "", said))
     assert error_line(capsys, "audit", "verl==9.9") == (
         "verl==9.9 has no wheel on the package index, expected one of 0.8.0, 0.9.1"
+    )
+
+
+def test_release_for_another_python(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any) -> None:
+    monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path))
+    said = (
+        "ERROR: Ignored the following versions that require a different python version: 1.0.3 Requires-Python <3.10; "
+        "1.0.4 Requires-Python <3.10,>=3.9\n"
+        "ERROR: Could not find a version that satisfies the requirement areal==1.0.4 (from versions: none)"
+    )
+    monkeypatch.setattr(origin, "pip", lambda *a: subprocess.CompletedProcess(a, 1, "", said))
+    assert error_line(capsys, "audit", "areal==1.0.4").startswith(
+        f"areal==1.0.4 needs Python <3.10,>=3.9, and this is Python 3.{sys.version_info.minor}: use such a Python"
     )
 
 
@@ -162,7 +177,7 @@ def test_no_network_and_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     )
     line = error_line(capsys, "audit", f"verl@{checkout(tmp_path / 'tree')}")
     assert line.startswith("packages that verl imports (PyYAML==")
-    assert line.endswith("): connect once to a package index that has these packages")
+    assert line.endswith("): fix this, or connect once to an index of these packages")
     assert list((tmp_path / "cache").rglob("*.py")) == []
 
 
@@ -259,9 +274,7 @@ def test_function_that_raises_is_one_line(
         "passed rewards=reward[2], group=group[2]"
     )
     renamed = error_line(capsys, "audit", "queue:one", "--stage", "advantage")
-    assert renamed.startswith(
-        f"target is 'queue:one': {tmp_path}/queue.py has the same name as a module that is already "
-    )
+    assert renamed.startswith(f"target is 'queue:one': {tmp_path}/queue.py has the same name as a module that is imp")
     assert renamed.endswith("queue.py), rename the file")
 
 

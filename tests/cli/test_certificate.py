@@ -1,6 +1,7 @@
 """A run is certified before its first step: reuse, refusal, and what the file says."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,10 +54,17 @@ def _certified(folder: Path, wanted: Recipe) -> list[str]:
     return said
 
 
+def test_law_that_could_not_be_checked_is_named(tmp_path: Path, audits: list[Verdict]) -> None:
+    audits.append(replace(ERRORED, law="AAA002"))
+    said = _certified(tmp_path, recipe())
+    assert said[0] == "not checked: AAA002 (b: it raised)"
+    assert json.loads((tmp_path / FILE).read_text())["not_checked"] == {"AAA002": "b: it raised"}
+
+
 def test_certificate_has_versions_digests_and_verdicts(tmp_path: Path, audits: list[Verdict]) -> None:
     assert _certified(tmp_path, recipe()) == [read_summary(tmp_path)]
     written = json.loads((tmp_path / FILE).read_text())
-    assert list(written) == [*VERSIONS, "pairs", "verdicts", "findings"]
+    assert list(written) == [*VERSIONS, "pairs", "verdicts", "findings", "not_checked"]
     assert (written["pairs"], written["verdicts"]["holds"], written["findings"], len(audits)) == (1, 1, [], 2)
 
 

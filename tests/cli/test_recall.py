@@ -78,7 +78,7 @@ def test_nothing_could_be_audited(corpus: Path, capsys: pytest.CaptureFixture[st
     status, said, _ = run_cli(capsys, "recall", str(corpus))
     assert status == 2
     assert said.startswith(
-        "failed: one (the bug has no releases.last and releases.fixed_in: add both to the bug's row, or pass --git)"
+        "failed: one (the bug's row lacks releases.last or releases.fixed_in, expected both: add them, or pass --git)"
     )
 
 

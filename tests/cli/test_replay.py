@@ -112,7 +112,8 @@ def test_stage_that_is_another_is_told(
     file = tmp_path / "e.json"
     file.write_text(json.dumps(evidence(boundary=GRPO, stage="kl")), encoding="utf-8")
     assert error_line(capsys, "replay", str(file), f"verl@{checkout(tmp_path / 'tree')}") == (
-        f"evidence {NAME}[stage] is 'kl', expected 'advantage' as in the target: file was edited, audit again"
+        f"evidence {NAME}[stage] is 'kl', expected 'advantage' as in the target: "
+        "the file was edited, or the target is another one, so audit again"
     )
 
 

@@ -46,7 +46,7 @@ def test_plan_refuses_a_recipe_that_cannot_fit(
     monkeypatch.setattr("rl_sentinel.train.run.memory_plan._available", lambda _device: 1000)
     status, _, errors = run_cli(capsys, "train", str(place), "--plan")
     assert (status, errors.count("\n")) == (2, 1)
-    assert "lower update.rows or update.tokens" in errors
+    assert "train with [policy.lora], or choose a smaller policy" in errors
 
 
 def test_bad_recipe_is_one_line_and_writes_nothing(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from rl_sentinel.core.phrasing import at, coordinates, number, of, two_numbers
+from rl_sentinel.core.phrasing import at, coordinates, nearest, number, of, reason_of, two_numbers
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,12 @@ def test_places() -> None:
         "keep of row 2",
         "keep at row 2, token 1",
     )
+
+
+def test_a_long_list_of_names_is_cut() -> None:
+    assert nearest("zzz", [f"n{k}" for k in range(63)]).endswith("n58, n59 and 3 others")
+
+
+def test_the_reason_of_an_exception_is_one_short_line() -> None:
+    assert reason_of(OSError(28, "No space left on device")) == "No space left on device"
+    assert reason_of(ValueError("a\n" * 500)) == "a " * 100 + "..."

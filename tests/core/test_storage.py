@@ -47,7 +47,7 @@ def _damaged(change: dict[str, Any], **top: Any) -> str:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"reward": [1.0]}, "batch[reward] has shape [1], expected axes B"),
+        ({"reward": [1.0]}, "batch[reward] has shape [1], expected [2] (axes B), as in batch[mask]"),
         ({"reward": 1.0}, "batch[reward] contains 1.0, expected nested lists with the axes B"),
         ({"reward": [1.0, "far"]}, "batch[reward] contains 'far', expected numbers nested by the axes B"),
         ({"reward": [1.0, [2.0]]}, "batch[reward] contains a list, expected numbers nested by the axes B"),
@@ -78,12 +78,12 @@ def test_damaged_column_is_told(change: dict[str, Any], words: str) -> None:
     ("top", "words"),
     [
         ({"override": [1]}, "override is a list, expected an object with numbers, strings, booleans or null"),
-        ({"override": {"a": [1]}}, "override is a dict, expected an object with numbers, strings, booleans or null"),
+        ({"override": {"a": [1]}}, "override[a] is a list, expected a number, a string, a boolean or null"),
         ({"draw": 3}, "draw is 3, expected an object with numbers, strings, booleans or null"),
         ({"seed": -1}, "seed is -1, expected a whole number from 0 to 9223372036854775807"),
         ({"seed": "1"}, "seed is '1', expected a whole number from 0 to 9223372036854775807"),
         ({"setting": 1}, "setting is 1, expected a string"),
-        ({"batch": 1}, "'int' object has no attribute 'items'"),
+        ({"batch": 1}, "a value has a wrong type: 'int' object has no attribute 'items'"),
     ],
 )
 def test_damaged_case_is_told(top: dict[str, Any], words: str) -> None:

@@ -37,13 +37,15 @@ def _sigmoid(x: float) -> float:
         ("kto", {"beta": 1.0, "desirable_weight": 2.0}, 1.5 * _sigmoid(-1.0)),
         ("apo zero unpaired", {"beta": 1.0, "undesirable_weight": 3.0}, 2 * _sigmoid(-1.0)),
         ("orpo", {"beta": 0.5}, -0.5 * log(_sigmoid(2.0 - log(1 - exp(-1)) + log(1 - exp(-3))))),
+        ("xpo", {"beta": 0.5, "optimism": 0.5}, -log(_sigmoid(1.0)) - 1.5),
+        ("xpo", {"beta": 0.5, "optimism": 0.5, "reference_wins": True}, -log(_sigmoid(1.0)) - 1.0),
         ("likelihood of the preferred", {}, 1.0),
         ("dpo", {"beta": 0.5, "likelihood_weight": 2.0}, -log(_sigmoid(1.0)) + 2.0),
         ("slic", {"beta": 0.1, "divergence": "forward_kl"}, 1 - 0.1 * (exp(1) - exp(-1))),
         ("slic", {"beta": 0.1, "divergence": "js_divergence"}, 1 - 0.1),
     ],
 )
-def test_loss_of_a_pair(algorithm: str, settings: dict[str, float | str], expected: float) -> None:
+def test_loss_of_a_pair(algorithm: str, settings: dict[str, float | str | bool], expected: float) -> None:
     """One pair with log-ratios of 1 and -1."""
     (found,) = preference_loss(algorithm, PAIR, settings).values()
     assert found.item() == pytest.approx(expected)

@@ -16,7 +16,17 @@ PACKAGES = ("core", "laws", "search", "signal", "train")
 #: Functions of torch that make a tensor from anything but a tensor.
 CONSTRUCTORS = {
     *("arange", "as_tensor", "empty", "eye", "full", "linspace", "logspace", "ones", "rand", "randint", "randn"),
-    *("randperm", "tensor", "zeros"),
+    *(
+        "randperm",
+        "tensor",
+        "zeros",
+        "normal",
+        "scalar_tensor",
+        "tril_indices",
+        "triu_indices",
+        "Tensor",
+        "FloatTensor",
+    ),
 }
 
 
@@ -26,6 +36,12 @@ def _without_device(source: str) -> Iterator[str]:
             torch = isinstance(node.func.value, ast.Name) and node.func.value.id == "torch"
             if torch and node.func.attr in CONSTRUCTORS and "device" not in {k.arg for k in node.keywords}:
                 yield f"line {node.lineno}: {ast.unparse(node)}"
+        if isinstance(node, ast.ImportFrom) and node.module == "torch":  # their calls would not be seen
+            yield from (
+                f"line {node.lineno}: {one.name}" for one in node.names if one.name in CONSTRUCTORS - {"Tensor"}
+            )
+        if isinstance(node, ast.Import) and any(one.name == "torch" and one.asname for one in node.names):
+            yield f"line {node.lineno}: {ast.unparse(node)}"
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -40,4 +56,7 @@ def test_every_constructor_names_a_device(package: str) -> None:
 
 def test_what_counts() -> None:
     assert list(_without_device("torch.zeros(3)")) == ["line 1: torch.zeros(3)"]
+    assert list(_without_device("torch.Tensor(3)")) == ["line 1: torch.Tensor(3)"]
+    assert list(_without_device("from torch import Tensor, zeros")) == ["line 1: zeros"]
+    assert list(_without_device("import torch as t")) == ["line 1: import torch as t"]
     assert not list(_without_device("torch.zeros(3, device=x.device) + x.new_zeros(3) + torch.zeros_like(x)"))

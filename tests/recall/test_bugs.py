@@ -22,7 +22,7 @@ def test_fields_that_are_not_needed_are_ignored(tmp_path: Path) -> None:
 def test_errors_name_line_and_field(tmp_path: Path) -> None:
     path = tmp_path / "bugs.jsonl"
     path.write_text(f"{json.dumps(ROW)}\n{json.dumps({**ROW, 'file': 3})}\n")
-    with pytest.raises(SentinelError, match=r"bugs.jsonl:2: file is invalid \(.*string\): fix this row$"):
+    with pytest.raises(SentinelError, match=r"bugs.jsonl:2: file is 3, expected a valid string: fix this row$"):
         read_bugs(path)
     with pytest.raises(SentinelError, match="cannot be read from"):
         read_bugs(tmp_path / "absent.jsonl")

@@ -20,7 +20,7 @@ def test_response_aligned(predicts_next: bool, expected: list[list[float]]) -> N
 
 
 def test_response_outside_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"response\[0\] is at 3 to 6, expected a place within 4 positions"):
+    with pytest.raises(ValueError, match=r"response\[0\] is at 3 to 6 by prompt_length and length, expected a "):
         response_aligned(SEQUENCE, prompt_length=PROMPT + 2, length=LENGTH, width=3, predicts_next=False)
     with pytest.raises(ValueError, match=r"response\[0\] is at -1 to 2"):
         response_aligned(SEQUENCE, prompt_length=PROMPT - 1, length=LENGTH, width=3, predicts_next=True)

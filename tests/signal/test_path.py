@@ -219,22 +219,21 @@ def test_steps_of_a_trajectory_carry_its_parts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "name", "fix"),
     [
         (
             {"kl": kl.k1, "kl_coefficient": 0.1, "old_logprob": LOW, "ref_logprob": LOW},
-            "kl_coefficient is given, expected no kl_coefficient with gdpo.advantages, which reads reward parts only: ",
+            "kl_coefficient",
+            "put the KL into the loss",
         ),
-        (
-            {"token_reward": LOW},
-            "token_reward is given, expected no token_reward with gdpo.advantages, which reads reward parts only: ",
-        ),
+        ({"token_reward": LOW}, "token_reward", "pass token rewards as a reward part"),
     ],
 )
-def test_what_is_paid_per_token_is_no_part(more: dict[str, object], told: str) -> None:
+def test_what_is_paid_per_token_is_no_part(more: dict[str, object], name: str, fix: str) -> None:
     with pytest.raises(InputError) as refused:
         _parts([[1.0, 0.0]] * 4, **more)
-    assert str(refused.value).startswith(told)
+    expected = f"expected no {name} with gdpo.advantages, which reads reward parts only: {fix}"
+    assert str(refused.value) == f"{name} is given, {expected}"
 
 
 def test_the_logged_kl_is_a_kl() -> None:
@@ -347,7 +346,7 @@ REFUSED = {
     ),
     "no sampler": (
         {"estimator": CENTERED, "weight": weights.token_weights},
-        "old_logprob is None, expected log-probs [B, T]: a chosen function compares two policies",
+        "old_logprob is None, expected a log-prob per token, since a chosen function compares two policies: ",
     ),
 }
 

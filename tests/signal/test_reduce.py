@@ -119,7 +119,7 @@ def test_prompt_tokens_are_refused() -> None:
 
 @pytest.mark.parametrize("denominator", [0.0, -1.0, float("nan")])
 def test_denominator_is_refused(denominator: float) -> None:
-    with pytest.raises(ValueError, match="expected a positive number: count trained tokens or live rows"):
+    with pytest.raises(ValueError, match="expected a positive finite number: count trained tokens or live rows"):
         Aggregation("token-mean", denominator)
 
 

@@ -154,8 +154,12 @@ def test_log_probs_of_packed_positions(drawn: list[Draw]) -> None:
 
 
 WRONG = {
-    "a mask of numbers": (torch.ones(3), torch.tensor([3]), "mask is float32 of shape [3], expected bool of shape [N]"),
-    "a padded mask": (torch.ones(1, 3).bool(), torch.tensor([3]), "mask is bool of shape [1, 3], expected bool of"),
+    "a mask of numbers": (
+        torch.ones(3),
+        torch.tensor([3]),
+        "mask is float32 of shape [3], expected a bool tensor of shape [N]",
+    ),
+    "a padded mask": (torch.ones(1, 3).bool(), torch.tensor([3]), "mask is bool of shape [1, 3], expected a bool"),
     "lengths of numbers": (
         torch.ones(3).bool(),
         torch.tensor([3.0]),
@@ -191,15 +195,15 @@ def test_as_many_tokens_as_rows() -> None:
     [
         (
             lambda: narrowed(torch.ones(2, 3).bool(), torch.ones(3).bool(), of_rows=True),
-            "kept is bool of shape [3], expected bool of shape [2]: one decision for each row",
+            "kept is bool of shape [3], expected a bool tensor of shape [2]: one decision for each row",
         ),
         (
             lambda: narrowed(Segments(torch.ones(2).bool(), torch.tensor([2])), torch.ones(1).bool(), of_rows=False),
-            "kept is bool of shape [1], expected bool of shape [2]: one decision for each token",
+            "kept is bool of shape [1], expected a bool tensor of shape [2]: one decision for each token",
         ),
         (
             lambda: narrowed(torch.ones(2, 3).bool(), torch.ones(2), of_rows=True),
-            "kept is float32 of shape [2], expected bool of shape [2]: one decision for each row",
+            "kept is float32 of shape [2], expected a bool tensor of shape [2]: one decision for each row",
         ),
         (
             lambda: rows_taken(torch.ones(2, 3).bool(), torch.tensor([0, 7])),

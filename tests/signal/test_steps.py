@@ -7,7 +7,7 @@ import torch
 
 from rl_sentinel.signal.advantage import grpo
 from rl_sentinel.signal.align import spread
-from rl_sentinel.signal.steps import last_steps, over_trajectories
+from rl_sentinel.signal.steps import last_steps, over_trajectories, trajectories
 
 CENTERED = partial(grpo.advantages, standardize=False, epsilon=0.0)
 #: Trajectories A of three steps (reward 1) and B of two (reward 0), rows mixed.
@@ -43,8 +43,16 @@ def test_dead_steps() -> None:
     assert found.tolist() == [0.5, -0.5, 0.5, 0.0, 0.0]
 
 
+def test_trajectories_of_rows_in_any_order() -> None:
+    live = torch.tensor([False, False, True, False, False])
+    found = trajectories(group=GROUP, live=live, trajectory=TRAJECTORY, last=LAST)
+    assert (found.last.tolist(), found.live.tolist()) == ([3, 4], [False, True])  # 3, then 10
+    assert found.place.tolist() == [1, 0, 1, 0, 1]
+    assert found.repeated(torch.tensor([7.0, 8.0]), live=live).tolist() == [0.0, 0.0, 8.0, 0.0, 0.0]
+
+
 def test_flags_that_lose_something_are_refused() -> None:
-    with pytest.raises(ValueError, match="trajectory 10 has 0 last steps, expected 1: without the flag"):
+    with pytest.raises(ValueError, match="trajectory 10 has 0 last steps, expected 1: set last to True"):
         last_steps(trajectory=TRAJECTORY, last=torch.tensor([False, False, False, True, False]))
     with pytest.raises(ValueError, match="trajectory 3 has 2 last steps"):
         last_steps(trajectory=TRAJECTORY, last=torch.tensor([False, True, False, True, True]))

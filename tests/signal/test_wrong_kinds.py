@@ -234,5 +234,7 @@ def test_any_kind_is_taken_or_refused_by_records(name: str) -> None:
 
 
 def test_what_a_function_of_ones_own_gives() -> None:
-    with pytest.raises(InputError, match=r"^test_wrong_kinds\..*correction returned None, expected a tensor$"):
+    with pytest.raises(
+        InputError, match=r"^test_wrong_kinds\..*correction returned None, expected a tensor: return one$"
+    ):
         _given("rejection")(None)

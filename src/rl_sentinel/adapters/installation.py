@@ -19,7 +19,7 @@ class Installation:
         note: comment after the command.
         setup: module -> lines to run before its functions are called.
         folders: folders of a project from which its code is imported, relative to where the script runs.
-        written: name in a recorded script -> name in the stand-alone script, for objects that the framework wraps.
+        actors: names of classes that may be Ray actors. Such a name is a handle; the class is in its metadata.
     """
 
     packages: str = "numpy"
@@ -28,7 +28,7 @@ class Installation:
     note: str = ""
     setup: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     folders: tuple[str, ...] = ()
-    written: Mapping[str, str] = field(default_factory=dict)
+    actors: tuple[str, ...] = ()
 
     def command(self, torch: str) -> str:
         """The shell command that prepares a new environment, after the Python version if the framework needs one."""
@@ -42,8 +42,10 @@ class Installation:
         imports, rest = script[:end], script[end:]
         used = dict.fromkeys(lines for module, lines in self.setup.items() if any(module in i for i in imports))
         setup = [line for lines in used for line in lines]
-        for name, written in self.written.items():
-            rest = [line.replace(f"{name}.", f"{written}.") for line in rest]
+        for name in self.actors:
+            if any(line.startswith("from ") and line.endswith(f" import {name}") for line in imports):
+                unwrapped = f'{name}.__ray_metadata__.modified_class if hasattr({name}, "__ray_metadata__") else {name}'
+                setup.append(f"{name} = {unwrapped}")
         if self.folders:
             at = imports.index(_FUTURE) + 1 if _FUTURE in imports else 0
             imports[at:at] = ["from sys import path", "", f"path[:0] = {json.dumps(self.folders)}"]

@@ -13,6 +13,7 @@ from torch import nn
 
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.errors import Unbindable
+from rl_sentinel.core.phrasing import shortened
 
 
 @dataclass(slots=True, kw_only=True)
@@ -94,12 +95,15 @@ def live_target(function: Callable[..., Any]) -> LiveTarget:
     """
     try:
         code = code_of(function) if callable(function) else None
-        shown = repr(function) if code is None else ""
+        shown = shortened(function) if code is None else ""
         signature(function) if code is not None else None
     except Exception as error:
         raise Unbindable(_unreadable(function, error)) from error
     if code is None:
-        raise Unbindable(f"function is {shown}, expected a Python function, method, lambda or partial")
+        fix = ": pass a lambda that calls it" if callable(function) else ""
+        if isinstance(function, type) and any("__call__" in vars(kind) for kind in function.__mro__):
+            fix = f": pass an object of this class, such as {function.__name__}()"
+        raise Unbindable(f"function is {shown}, expected a Python function, method or lambda, or a partial of one{fix}")
     file = Path(code.co_filename)
     known = file.is_absolute() and file.is_file()
     root = (
@@ -124,7 +128,10 @@ def _folder_above_package(file: Path, module: str) -> Path:
 def _unreadable(function: object, error: Exception) -> str:
     """The reason why the parameters of a callable cannot be read, and how to fix this."""
     if isinstance(function, partial):
-        stated = [*map(repr, function.args), *(f"{name}={value!r}" for name, value in function.keywords.items())]
+        stated = [
+            *map(shortened, function.args),
+            *(f"{name}={shortened(value)}" for name, value in function.keywords.items()),
+        ]
         name = getattr(function.func, "__qualname__", type(function.func).__name__)
         return (
             f"function is a partial of {name} with {', '.join(stated)}, and {name} does not take all of them, expected "

@@ -12,6 +12,12 @@ from rl_sentinel.adapters.relocation import SourceFiles, relocated
 from rl_sentinel.adapters.source_reads import line_of
 from rl_sentinel.core.errors import Absent, Unbindable
 
+#: Characters of the text of an import error that a reason shows.
+_REASON_WIDTH = 300
+
+#: How to repair a function from elsewhere.
+_DEFINE = "name the function where it is defined, or define one there that calls it"
+
 
 class Recorder(Protocol):
     """Receives a notification before and after each call into the target."""
@@ -98,7 +104,9 @@ class Target:
         try:
             module = importlib.import_module(path)
         except Exception as error:
-            message = f"{path} cannot be imported ({type(error).__name__}: {error})"
+            reason = " ".join(str(error).split())
+            reason = f"{reason[:_REASON_WIDTH]}..." if len(reason) > _REASON_WIDTH else reason
+            message = f"{path} cannot be imported ({type(error).__name__}: {reason})"
             if self.contains(path):
                 self.broken[path] = message
             raise Unbindable(message) from error
@@ -123,11 +131,11 @@ class Target:
             return self._objects[path]
         head, tail = self._split(self.locate(path))
         value: Any = self.module(head)
-        for name in tail:
+        for depth, name in enumerate(tail):
             try:
                 value = getattr(value, name)
             except AttributeError as error:
-                message = f"{path} is absent: {head} has no {name!r}"
+                message = f"{path} is absent: {'.'.join((head, *tail[:depth]))} has no {name!r}"
                 raise Absent(message) from error
         if callable(value):
             self.source(value)
@@ -196,9 +204,7 @@ class Target:
             file, line = None, 0
         place = Path(file or "/").resolve()
         if not place.is_relative_to(self.root.resolve()):
-            name = getattr(function, "__qualname__", function)
-            message = f"{name} is defined in {file or 'no file'}, expected a file in the target's folder {self.root}"
-            raise Unbindable(message)
+            raise Unbindable(f"{_origin(function, file)} in the target's folder {self.root}: {_DEFINE}")
         return str(place.relative_to(self.root.resolve())), line
 
     def cached(self, key: Hashable, make: Callable[[], Any]) -> Any:  # noqa: ANN401 - any object of the target
@@ -216,3 +222,10 @@ class Target:
         result = function(*args, **kwargs)
         self.recorder.returned()
         return result
+
+
+def _origin(function: object, file: str | None) -> str:
+    """Where a function is defined, and the kind of function that is expected."""
+    if inspect.isroutine(function) or inspect.isclass(function):
+        return f"{function.__qualname__} is defined in {file or 'no file'}, expected a file"
+    return f"an object of type {type(function).__name__} has no file, expected a function written with def in a file"

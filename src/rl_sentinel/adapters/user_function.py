@@ -55,6 +55,7 @@ from rl_sentinel.core.claims import Claims, value_of
 from rl_sentinel.core.claims import claims as said
 from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import SentinelError, Unbindable
+from rl_sentinel.core.phrasing import shortened
 from rl_sentinel.formulas.temporal import TEMPORAL
 
 #: Hint for a stage that is not a single function.
@@ -99,7 +100,9 @@ class Statement:
         """
         stated = self.bind.get("return")
         if stated is not None and (not isinstance(stated, int | str) or isinstance(stated, bool)):
-            raise Unbindable(f'bind[return] is {stated!r}, expected a position or a key, as in bind={{"return": 1}}')
+            raise Unbindable(
+                f'bind[return] is {shortened(stated)}, expected a position or a key, as in bind={{"return": 1}}'
+            )
         return stated
 
 

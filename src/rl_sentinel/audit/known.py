@@ -14,7 +14,7 @@ from packaging.version import InvalidVersion, Version
 
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.core.paths import expanded
-from rl_sentinel.core.phrasing import nearest, shortened
+from rl_sentinel.core.phrasing import expected, nearest, shortened
 
 
 class Entry(pydantic.BaseModel):
@@ -130,9 +130,8 @@ def read(path: Path, option: str = "--known") -> KnownFile:
         for number, entry in enumerate(file.finding):
             _require_specifier(f"{_KINDS[option]} file {path}[finding.{number}.releases]", entry.releases)
     except OSError as error:
-        fix = "name an existing file" + (
-            ", or write one with --known FILE --known-update" if option == "--known" else ""
-        )
+        fix = "name an existing file" if isinstance(error, FileNotFoundError) else "fix this, or name another file"
+        fix += ", or write one with --known FILE --known-update" if option == "--known" else ""
         raise SentinelError(f"{_KINDS[option]} file {path} cannot be read ({error.strerror}): {fix}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SentinelError(
@@ -170,7 +169,7 @@ def _reason(error: pydantic.ValidationError) -> str:
         return f"{key} is missing, expected a value in each [[finding]]"
     if first["type"] == "value_error":
         return f"{key}: {first['ctx']['error']}"
-    return f"{key} is {shortened(first['input'])}, {first['msg'].replace('Input should be', 'expected')}"
+    return f"{key} is {shortened(first['input'])}{expected(first['msg'])}"
 
 
 def shipped(framework: str) -> list[Known]:

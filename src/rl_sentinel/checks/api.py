@@ -22,9 +22,14 @@ from rl_sentinel.checks.options import (
 from rl_sentinel.checks.result import CheckFinding, CheckResult
 from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.errors import InputError
+from rl_sentinel.core.phrasing import shortened
+from rl_sentinel.report.formatting import one_line
 
 #: Default number of random cases per law; the pytest plugin sets it.
 default_budget = [16]
+
+#: Reasons that a message shows, and characters of a reason.
+_REASONS, _LONGEST = 3, 600
 
 
 def check(  # noqa: PLR0913 - the options of a check
@@ -143,13 +148,29 @@ def assert_sound(function: Callable[..., Any], *, contested: bool = False, **opt
         rl_sentinel.checks.api.UnsoundError: ...
     """
     if not isinstance(contested, bool):
-        raise InputError(f"contested is {contested!r}, expected True or False")
+        raise InputError(f"contested is {shortened(contested)}, expected True or False")
     result = check(function, **options)
     failing = [f for f in result.findings if f.level == "fault" or (contested and f.level == "contested")]
     if failing:
         notes = "".join(f"\nnote: {note}" for note in result.notes)
         raise UnsoundError("\n\n".join(map(str, failing)) + notes, result)
     if not result.ok:
-        reason = "; ".join(result.errored) or "no law could be checked"
-        raise UnsoundError(f"{result.name} could not be checked: {reason}", result)
+        raise UnsoundError(f"{result.name}: {_why_not_ok(result)}", result)
     return result
+
+
+def _why_not_ok(result: CheckResult) -> str:
+    """How many laws could not be checked, and why."""
+    laws = {verdict.law for verdict in result.verdicts}
+    if not laws:
+        return "no law was selected: choose other values for laws and ignore"
+    if result.errored:
+        failed = {verdict.law for verdict in result.verdicts if verdict.outcome == "errored"}
+        return f"{len(failed)} of {len(laws)} laws could not be checked: {_shown(result.errored)}"
+    reasons = list(dict.fromkeys(verdict.reason for verdict in result.verdicts))
+    return f"none of {len(laws)} laws applies: {_shown(reasons[:_REASONS])}; see result.verdicts of this error"
+
+
+def _shown(reasons: Sequence[str]) -> str:
+    more = [f"and {len(reasons) - _REASONS} more, see result.errored of this error"] if len(reasons) > _REASONS else []
+    return "; ".join([*(one_line(reason, _LONGEST) for reason in reasons[:_REASONS]), *more])

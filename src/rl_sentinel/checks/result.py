@@ -16,7 +16,9 @@ from rl_sentinel.core.verdict import Verdict
 from rl_sentinel.report import text
 from rl_sentinel.report.finding_block import block
 
-_HINTS = text.Hints(hazards='level="hazard"', reasons="result.verdicts", algorithm='algorithm="{}"')
+_HINTS = text.Hints(
+    hazards='level="hazard"', reasons="result.verdicts", algorithm='algorithm="{}"', every="result.verdicts"
+)
 
 
 @dataclass(frozen=True)

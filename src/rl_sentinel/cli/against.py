@@ -27,9 +27,9 @@ def base_of(targets: Sequence[TargetSpec], text: str, options: Sequence[str]) ->
         raise SentinelError("--against needs one TARGET: name the target to compare")
     if len(targets) != 1:
         raise SentinelError(f"--against needs one TARGET, but {len(targets)} targets are given: keep one of them")
-    framework = targets[0].framework.name
-    if base.framework.name != framework:
-        raise SentinelError(f"--against is {base.text!r}, expected a target of {framework}, like {targets[0].text!r}")
+    if base.framework.name != targets[0].framework.name:
+        kind = "function" if targets[0].function else f"target of {targets[0].framework.name}"
+        raise SentinelError(f"--against is {base.text!r}, expected a {kind}, like {targets[0].text!r}")
     if options:
         raise SentinelError(
             f"{options[0]} cannot be combined with --against, which only compares findings: drop one of the two options"
@@ -44,7 +44,9 @@ def _parsed(targets: Sequence[TargetSpec], text: str) -> TargetSpec:
     except SentinelError as error:
         if not targets or not targets[0].function:
             raise
-        file, _, name = targets[0].function.partition(":")
+        module, _, name = targets[0].function.rpartition(":")
+        file = module if module.endswith(".py") else f"{module.replace('.', '/')}.py"
+        file = "FILE" if Path(file).is_absolute() else file
         raise SentinelError(
             f"--against is {text!r}, expected a function, as in older.py:{name}: to compare with an older revision, "
             f"write that revision to another file, as in git show REVISION:./{file} > older.py"

@@ -37,6 +37,9 @@ BUDGET = 8
 
 SEED = 0
 
+#: The command that lists everything, since ``train`` writes no report.
+_HINTS = text.Hints(every=f"`rl-sentinel audit {TRAINER} --recipe FILE --json PATH`")
+
 
 @dataclass(frozen=True, slots=True)
 class Certifier:
@@ -65,13 +68,15 @@ class Certifier:
         put(folder / FILE, json.dumps(_certificate(identity, audit, all_findings), indent=1) + "\n")
         faults = [f for f in all_findings if f.level == "fault"]
         for finding in all_findings:
-            if finding.level == "contested":
-                self.say(f"contested: {finding.law} {sentence(finding.evidence)}")
+            if finding.level != "fault":
+                self.say(f"{finding.level}: {finding.law} {sentence(finding.evidence)}")
+        for law, reason in _errored(audit).items():
+            self.say(f"not checked: {law} ({reason})")
         if not faults:
             self.say(summary(_certificate(identity, audit, all_findings)))
             return
         console = Console(highlight=False, soft_wrap=True, emoji=False)
-        text.show(console, TRAINER, audit, faults, time.monotonic() - start, quiet=True)
+        text.show(console, TRAINER, audit, faults, time.monotonic() - start, quiet=True, hints=_HINTS)
         console.print(
             "\nnot trained: the signal path that the recipe composes has a fault; --uncertified trains anyway"
         )
@@ -132,9 +137,15 @@ def _identity(recipe: Recipe) -> dict[str, Any]:
     }
 
 
+def _errored(audit: Audit) -> dict[str, str]:
+    """Each law that could not be checked at some boundary, and why."""
+    return {v.law: f"{v.boundary}: {v.reason}" for v in audit.verdicts if v.outcome == "errored"}
+
+
 def _certificate(identity: Mapping[str, Any], audit: Audit, all_findings: Sequence[Finding]) -> dict[str, Any]:
     listed = [{"signature": f.signature, "level": f.level, "sentence": sentence(f.evidence)} for f in all_findings]
-    return {**identity, "pairs": len(audit.verdicts), "verdicts": audit.counts, "findings": listed}
+    counts = {"pairs": len(audit.verdicts), "verdicts": audit.counts}
+    return {**identity, **counts, "findings": listed, "not_checked": _errored(audit)}
 
 
 def _covers(stored: Mapping[str, Any], identity: Mapping[str, Any]) -> bool:
@@ -147,7 +158,9 @@ def _require_verdicts(audit: Audit) -> None:
     """Require that at least one law holds or is broken."""
     if audit.counts["holds"] + audit.counts["broken"]:
         return
-    reason = next((v.reason for v in audit.verdicts if v.outcome == "errored"), "no law applies")
+    reason = next((v.reason for v in audit.verdicts if v.outcome == "errored"), "")
+    if not reason:
+        raise SentinelError("recipe cannot be certified (no law applies to its signal path): train with --uncertified")
     raise SentinelError(f"recipe cannot be certified ({reason}): fix the cause, or train with --uncertified")
 
 

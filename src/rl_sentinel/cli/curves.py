@@ -8,6 +8,7 @@ from rich.console import Console
 
 from rl_sentinel.cli.output_paths import writable
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.core.phrasing import reason_of
 from rl_sentinel.report.curves import picture, table
 from rl_sentinel.train.run.journal import read_evaluations, read_metrics
 
@@ -22,8 +23,13 @@ def curves(
     named_runs = [(_name(path, runs), read_metrics(path / "metrics.jsonl")) for path in runs]
     evaluations = read_evaluations([(_name(path, runs), path) for path in runs])
     Console(highlight=False, width=None).print(table(named_runs, evaluations))
-    if place is not None and not picture(named_runs, place, evaluations):
-        raise SentinelError("--png needs matplotlib, which is not installed: pip install 'rl-sentinel[train]'")
+    if place is None:
+        return
+    try:
+        picture(named_runs, place, evaluations)
+    except ImportError as error:
+        fix = "pip install 'rl-sentinel[train]'"
+        raise SentinelError(f"--png needs matplotlib, which cannot be imported ({reason_of(error)}): {fix}") from error
 
 
 def _name(path: Path, runs: list[Path]) -> str:

@@ -24,7 +24,9 @@ def list_missing(console: Console, target: TargetSpec, python: str) -> None:
     with closing(events(job, python)) as stream:
         entered = [name for event in stream if event["event"] == "entered" for name in event["names"]]
     if not entered:
-        raise SentinelError(f"{target.text} has no boundary that can be called: see `rl-sentinel boundaries`")
+        raise SentinelError(
+            f"{target.text} has no boundary that can be called: see `rl-sentinel boundaries {target.text}`"
+        )
     functions = signal_functions(source.root, target.framework.package_of(source.root))
     missing = unbound_functions(functions, entered)
     reasons = reviewed_reasons(target.framework.name)

@@ -15,7 +15,7 @@ from rl_sentinel.adapters.user_function import stage_claims
 from rl_sentinel.audit.sandbox.request import MOST_CASES
 from rl_sentinel.audit.source.target_spec import TargetSpec
 from rl_sentinel.core.errors import SentinelError
-from rl_sentinel.core.phrasing import nearest
+from rl_sentinel.core.phrasing import nearest, shortened
 
 LevelOption = Annotated[
     Literal["fault", "contested", "hazard"], typer.Option(help="Show findings of this level and worse.")
@@ -138,7 +138,9 @@ def with_axes(bind: Mapping[str, Any], axes: Mapping[str, str]) -> dict[str, Any
     for name, letters in axes.items():
         column = bind.get(name, "")
         if not isinstance(column, str) or "[" in column:
-            raise SentinelError(f"axes[{name}] is {letters!r}, and {name} is bound to {column!r}: state one of them")
+            raise SentinelError(
+                f"axes[{name}] is {letters!r}, and {name} is bound to {shortened(column)}: state one of them"
+            )
         name_of_column, _, dtype = column.partition(" ")
         columns[name] = f"{name_of_column}[{letters}] {dtype}".rstrip()
     return columns

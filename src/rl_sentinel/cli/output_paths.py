@@ -20,7 +20,8 @@ def writable(path: Path, option: str) -> Path:
     if _special(real):
         return real
     if not real.parent.is_dir():
-        raise SentinelError(f"{option} is {str(path)!r}, expected a file in an existing folder: create the folder")
+        fix = "name another path" if real.parent.exists() else "create the folder"
+        raise SentinelError(f"{option} is {str(path)!r}, expected a file in an existing folder: {fix}")
     _check_writable(real.parent, path, option)
     return real
 

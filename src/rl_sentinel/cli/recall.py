@@ -12,6 +12,7 @@ from rich.console import Console
 from rl_sentinel.audit.source.interpreter import check_interpreter
 from rl_sentinel.cli.output_paths import put, writable
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.core.phrasing import nearest
 from rl_sentinel.recall.bugs import Bug, read_bugs
 from rl_sentinel.recall.earlier_rows import earlier_rows
 from rl_sentinel.recall.histories import Histories
@@ -104,7 +105,7 @@ def _selected(
 def _validate(option: str, values: Sequence[str], allowed: Collection[str]) -> None:
     for value in values:
         if value not in allowed:
-            raise SentinelError(f"{option} is {value!r}, expected one of {', '.join(sorted(allowed))}")
+            raise SentinelError(f"{option} is {value!r}, {nearest(value, sorted(allowed))}")
 
 
 def _line(row: Row) -> str:

@@ -73,9 +73,9 @@ def _by_target(file: Path, target: str) -> dict[_Target, list[dict[str, Any]]]:
         framework = parse_target(spec).framework.name
         recorded = str(record["target"].get("framework", framework))
         if recorded != framework:
-            raise SentinelError(
-                f"{file} has a finding of {recorded}, but the target {spec} is {framework}: replay it on {recorded}"
-            )
+            one, other = (name.replace("own", "a function") for name in (recorded, framework))
+            fix = f"replay it on {record['target']['spec'] if recorded == 'own' else recorded}"
+            raise SentinelError(f"{file} has a finding of {one}, but the target {spec} is {other}: {fix}")
         groups.setdefault(_target_of(record, spec), []).append(record)
     return groups
 
@@ -96,7 +96,7 @@ def _print_answers(groups: Mapping[_Target, Sequence[Mapping[str, Any]]], python
 
 
 def _code_difference(record: Mapping[str, Any], target: _Target, digest: str) -> str:
-    """A note if the code differs from the audited code; empty if it is equal or a digest is unknown."""
+    """A note if the record's own target has changed since the audit; empty for another target or an unknown digest."""
     audited = str(record["target"].get("digest", ""))
     if target.spec != record["target"]["spec"] or not audited or not digest or audited == digest:
         return ""

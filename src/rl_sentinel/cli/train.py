@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -107,7 +107,10 @@ def _show(folder: Path) -> None:
     runs, place = [(folder.name, read_metrics(folder / "metrics.jsonl"))], folder / "curves.png"
     evaluations = read_evaluations([(folder.name, folder)])
     Console(highlight=False).print(table(runs, evaluations))
-    curves = f", curves in {place.name}" if picture(runs, place, evaluations) else ""
+    curves = ""
+    with suppress(ImportError):
+        picture(runs, place, evaluations)
+        curves = f", curves in {place.name}"
     print(read_summary(folder) or "no certificate: this recipe was not audited (--uncertified)")  # noqa: T201 - output of a command
     print(f"{folder / 'metrics.jsonl'}: a line per step; times in timing.jsonl{curves}")  # noqa: T201 - output of a command
 

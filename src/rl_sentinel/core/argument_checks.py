@@ -67,7 +67,15 @@ def number(name: str, value: object) -> None:
         rl_sentinel.core.errors.InputError: reward is [0.5], expected a number
     """
     if not is_number(value):
-        raise InputError(f"{name} is {shortened(value)}, expected a number")
+        raise InputError(f"{name} is {shortened(value)}, expected {_expected_number(value)}")
+
+
+def _expected_number(value: object) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return "a number whose absolute value is below 2**63"
+    if isinstance(value, Tensor) and value.dim() == 0 and value.requires_grad:
+        return "a number without a gradient: detach it"
+    return "a number"
 
 
 def one_of(name: str, value: object, words: Sequence[str]) -> None:
@@ -100,8 +108,13 @@ def function(name: str, value: object) -> None:
     """
     try:
         inspect.signature(value)  # type: ignore[arg-type]  # this call finds out whether it is callable
-    except (TypeError, ValueError):
-        raise InputError(f"{name} is {shortened(value)}, expected a function whose parameters can be read") from None
+    except (TypeError, ValueError) as error:
+        # A partial function with an argument that its function does not take.
+        hint = "write a Python function that calls it"
+        why = f": {error.__cause__ if isinstance(error.__cause__, TypeError) else hint}" if callable(value) else ""
+        raise InputError(
+            f"{name} is {shortened(value)}, expected a function whose parameters can be read{why}"
+        ) from None
 
 
 def takes(name: str, value: Callable[..., Any], columns: int, *named: str) -> None:
@@ -133,15 +146,15 @@ def by_name(name: str, value: Callable[..., Any]) -> None:
 
     Example:
         >>> from rl_sentinel.core.argument_checks import by_name
-        >>> by_name("estimator", lambda reward, /: reward)
+        >>> by_name("loss", lambda reward, /: reward)
         Traceback (most recent call last):
-        rl_sentinel.core.errors.InputError: estimator takes reward as positional-only, expected a keyword parameter
-    """
+        rl_sentinel.core.errors.InputError: loss takes reward as positional-only, expected a keyword parameter: drop the `/`
+    """  # noqa: E501 - a message is one line
     function(name, value)
     kinds = {p.name: p.kind for p in inspect.signature(value).parameters.values()}
     for parameter, kind in kinds.items():
         if kind is inspect.Parameter.POSITIONAL_ONLY:
-            raise InputError(f"{name} takes {parameter} as positional-only, expected a keyword parameter")
+            raise InputError(f"{name} takes {parameter} as positional-only, expected a keyword parameter: drop the `/`")
     if not {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY} & set(kinds.values()):
         hint = "columns are passed by name (pass a module's forward; decorate a wrapper with functools.wraps)"
         raise InputError(f"{name} has no named parameter, expected named parameters: {hint}")

@@ -6,7 +6,7 @@ from types import NoneType
 from typing import Any, Generic, Literal, TypeVar, get_args, get_type_hints
 
 from rl_sentinel.core.case import Scalar
-from rl_sentinel.core.phrasing import nearest
+from rl_sentinel.core.phrasing import nearest, shortened
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -240,7 +240,7 @@ def claims(cite: str, **values: object) -> Claims:
         elif name not in PER_NAME:
             raise ValueError(unknown_claim(name))
         elif not isinstance(value, Mapping):
-            message = f"claim {name} is {value!r}, expected a mapping from names to values"
+            message = f"claim {name} is {shortened(value)}, expected a mapping from names to values"
             raise ValueError(message)
         elif name in OF_SETTINGS:
             claimed[name] = tuple(Knob(n, (first, second), cite) for n, (first, second) in value.items())
@@ -271,8 +271,8 @@ def _fits(value: object, kinds: tuple[object, ...]) -> bool:
 
 def _wrong_value(name: str, value: object, kinds: tuple[object, ...]) -> str:
     if isinstance(kinds[0], type):
-        return f"claim {name} is {value!r}, expected a {kinds[0].__name__}"
-    return f"claim {name} is {value!r}: {nearest(str(value), map(str, kinds))}"
+        return f"claim {name} is {shortened(value)}, expected a {kinds[0].__name__}"
+    return f"claim {name} is {shortened(value)}: {nearest(str(value), map(str, kinds))}"
 
 
 def _merge(first: Any, second: Any) -> Any:  # noqa: ANN401 - a field of any claim type

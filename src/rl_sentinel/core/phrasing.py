@@ -1,6 +1,7 @@
 """Format numbers, tensor positions and suggestions for sentences."""
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
@@ -12,6 +13,15 @@ _WHOLE = 1e9
 
 #: Characters of a value that a message shows.
 _WIDTH = 60
+
+#: Names that a message lists.
+_NAMES = 60
+
+#: Characters of the text of an exception that a message shows.
+_REASON_WIDTH = 200
+
+#: The address of an object, which differs from run to run.
+_ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
 
 #: Name of each axis of a position: row, token, and word of the vocabulary.
 _AXES = ("row", "token", "word")
@@ -68,22 +78,49 @@ def coordinates(cell: Sequence[int]) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Suggest the closest valid name, or list all valid names."""
+    """Suggest the closest valid name, or list the valid names, at most 60."""
     names = list(known)
     matches = get_close_matches(word, names, n=1, cutoff=0.6)
-    return f"the nearest is {matches[0]!r}" if matches else f"expected one of {', '.join(names)}"
+    others = f" and {len(names) - _NAMES} others" if len(names) > _NAMES else ""
+    return f"the nearest is {matches[0]!r}" if matches else f"expected one of {', '.join(names[:_NAMES])}{others}"
 
 
 def shortened(value: object) -> str:
-    """A value in one line, cut after 60 characters.
+    """A value in one line, without addresses of objects, cut after 60 characters.
 
     Example:
         >>> from rl_sentinel.core.phrasing import shortened
-        >>> shortened([1.5]), len(shortened("a" * 1000))
-        ('[1.5]', 63)
+        >>> shortened([1.5]), shortened(object()), len(shortened("a" * 1000))
+        ('[1.5]', '<object object>', 63)
     """
-    text = " ".join(repr(value).split())
+    text = _ADDRESS.sub("", " ".join(repr(value).split()))
     return text if len(text) <= _WIDTH else f"{text[:_WIDTH]}..."
+
+
+def reason_of(error: BaseException) -> str:
+    r"""An exception in one line, cut after 200 characters; with its type if the text alone does not name the fault.
+
+    Example:
+        >>> from rl_sentinel.core.phrasing import reason_of
+        >>> reason_of(KeyError("kind")), reason_of(AssertionError()), reason_of(ValueError("one\ntwo"))
+        ("KeyError: 'kind'", 'AssertionError', 'one two')
+    """
+    text, kind = " ".join(str(getattr(error, "strerror", None) or error).split()), type(error).__name__
+    if isinstance(error, LookupError | AssertionError) or not text:
+        text = f"{kind}: {text}" if text else kind
+    return text if len(text) <= _REASON_WIDTH else f"{text[:_REASON_WIDTH]}..."
+
+
+def expected(message: str) -> str:
+    """The end of a message about a value, from pydantic's message.
+
+    Example:
+        >>> from rl_sentinel.core.phrasing import expected
+        >>> expected("Input should be greater than 0"), expected("Tuple should have 2 items")
+        (', expected greater than 0', ': tuple should have 2 items')
+    """
+    text = message.removeprefix("Input should be ")
+    return f": {message.lower()}" if text == message else f", expected {text}"
 
 
 def _formatted(value: float, digits: int) -> str:

@@ -10,6 +10,7 @@ from torch import Tensor
 from rl_sentinel.core.batch import COLUMNS, batch_of
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.core.phrasing import shortened
 from rl_sentinel.core.stored_columns import check_batch, check_knobs, check_values, check_whole, dtype_of
 
 #: Columns that describe the shape of a batch and are always stored.
@@ -81,7 +82,7 @@ def case_from_json(data: Mapping[str, Any]) -> Case:
         batch = batch_of(mask, **columns)
         check_batch(batch)
         if not isinstance(data["setting"], str):
-            raise ValueError(f"setting is {data['setting']!r}, expected a string")  # noqa: TRY301, TRY004 - one handler for all damaged values
+            raise ValueError(f"setting is {shortened(data['setting'])}, expected a string")  # noqa: TRY301, TRY004 - one handler for all damaged values
         return Case(
             batch=batch,
             setting=data["setting"],
@@ -93,4 +94,5 @@ def case_from_json(data: Mapping[str, Any]) -> Case:
         raise SentinelError(f"case is damaged ({error} is missing), expected a case that an audit wrote") from error
     except (TypeError, ValueError, AttributeError, RuntimeError, OverflowError) as error:
         reason = str(error).partition("\n")[0]
+        reason = f"a value has a wrong type: {reason}" if isinstance(error, TypeError | AttributeError) else reason
         raise SentinelError(f"case is damaged ({reason}), expected a case that an audit wrote") from error

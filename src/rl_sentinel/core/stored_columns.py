@@ -36,7 +36,7 @@ def dtype_of(name: str, dtype: object) -> torch.dtype:
         raise ValueError(f"batch[{name}] is not a column, expected one of {', '.join(COLUMNS)}")
     dtypes = _DTYPES[COLUMNS[name]["role"]]
     if not isinstance(dtype, str) or dtype not in dtypes:
-        raise ValueError(f"batch[{name}] has dtype {dtype!r}, expected {' or '.join(dtypes)}")
+        raise ValueError(f"batch[{name}] has dtype {_short(dtype)}, expected {' or '.join(dtypes)}")
     return dtypes[dtype]
 
 
@@ -76,7 +76,8 @@ def check_batch(batch: Batch) -> None:
         axes = about["axes"].split()
         shape = getattr(batch, name).shape
         if len(shape) != len(axes) or any(sizes[a] != n for a, n in zip(axes, shape, strict=True)):
-            raise ValueError(f"batch[{name}] has shape {list(shape)}, expected axes {about['axes']}")
+            wanted = f"{[sizes[a] for a in axes]} (axes {about['axes']}), as in batch[mask]"
+            raise ValueError(f"batch[{name}] has shape {list(shape)}, expected {wanted}")
     if not (1 <= batch.rows <= MOST_ROWS and 1 <= batch.width <= MOST_WIDTH):
         size = f"{batch.rows} rows x {batch.width} tokens"
         raise ValueError(f"batch[mask] has {size}, expected 1 to {MOST_ROWS} rows x 1 to {MOST_WIDTH} tokens")
@@ -109,11 +110,11 @@ def check_knobs(name: str, knobs: object) -> dict[str, Any]:
     Raises:
         ValueError: if the value is anything else.
     """
-    plain = isinstance(knobs, dict) and all(
-        isinstance(k, str) and (v is None or isinstance(v, bool | int | float | str)) for k, v in knobs.items()
-    )
-    if not isinstance(knobs, dict) or not plain:
+    if not isinstance(knobs, dict) or not all(isinstance(key, str) for key in knobs):
         raise ValueError(f"{name} is {_short(knobs)}, expected an object with numbers, strings, booleans or null")
+    for key, value in knobs.items():
+        if value is not None and not isinstance(value, bool | int | float | str):
+            raise ValueError(f"{name}[{key}] is {_short(value)}, expected a number, a string, a boolean or null")
     return dict(knobs)
 
 

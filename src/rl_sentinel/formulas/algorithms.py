@@ -167,7 +167,7 @@ def _grpo(batch: Batch, settings: Settings) -> Rows:
 
 
 def _grpo_by_batch(batch: Batch, settings: Settings) -> Rows:
-    """Rewards centered in the group, divided by the deviation of the rewards, or centered rewards, of all live rows."""
+    """Rewards centered in the group, divided by a deviation over all live rows: of the rewards, or centered rewards."""
     centered, live, readings = _centered(batch), _live(batch), Rows()
     for what, measured in {"rewards": batch.reward.tolist(), "centered rewards": centered}.items():
         for name, quotients in _divided(centered, measured, [live] if live else [], settings).items():

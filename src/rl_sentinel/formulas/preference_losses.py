@@ -104,6 +104,13 @@ def _simpo(pairs: Pairs, settings: Settings) -> Named:
     return {"": _cross_entropy(beta * gap - margin, number(settings, "label_smoothing"))}
 
 
+def _xpo(pairs: Pairs, settings: Settings) -> Named:
+    """DPO plus the weighted log-prob of the reference's response; XPO (arXiv 2405.21046), algorithm 1."""
+    explored = pairs.chosen if settings.get("reference_wins") else pairs.rejected
+    term = number(settings, "optimism") * explored
+    return {n: -logsigmoid(number(settings, "beta") * d) + term for n, d in _differences(pairs, settings).items()}
+
+
 def _orpo(pairs: Pairs, settings: Settings) -> Named:
     """The weighted odds ratio of mean log-probs; ORPO (arXiv 2403.07691), equations 4 and 7."""
     chosen, rejected = pairs.chosen / pairs.chosen_length, pairs.rejected / pairs.rejected_length
@@ -164,6 +171,7 @@ LOSSES: Mapping[str, Loss] = {
     "bradley-terry": _bradley_terry,
     "simpo": _simpo,  # arXiv 2405.14734
     "orpo": _orpo,
+    "xpo": _xpo,
     "kto": _kto,  # arXiv 2402.01306
     "apo zero unpaired": _apo_zero_unpaired,  # arXiv 2408.06266
     "likelihood of the preferred": lambda pairs, _settings: {"": -pairs.chosen / pairs.chosen_length.sum()},

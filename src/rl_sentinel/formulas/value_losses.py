@@ -33,9 +33,14 @@ def _of_clipped_value(batch: Batch, settings: Settings) -> Tensor:
 
 
 def at_bound(batch: Batch, settings: Settings) -> Tensor:
-    """``[B, T]``: True where the value is at a bound of its range; the gradients of both branches are then right."""
-    most = float(settings.get("value_clip") or 0)
-    return ((batch.value.double() - batch.old_value.double()).abs() - most).abs() < EDGE
+    """``[B, T]``: True where the value is at a bound of its range; the gradients of both branches are then right.
+
+    Without ``value_clip`` there is no range, and so no such value.
+    """
+    most = settings.get("value_clip")
+    if most is None:
+        return torch.zeros_like(batch.value, dtype=torch.bool)
+    return ((batch.value.double() - batch.old_value.double()).abs() - float(most)).abs() < EDGE
 
 
 def _squared(batch: Batch, _settings: Settings) -> Named:

@@ -4,7 +4,8 @@ What it says:
     A conversation that is tokenized message by message for training has the same tokens as when its template is applied
     to the whole conversation. Its loss mask covers the replies, each with its end token, and no other message. Sampled
     tokens keep the log-probs of the sampler. Trained tokens keep the experts that the sampler chose for them. Each
-    position is the number of tokens before it.
+    position is the number of tokens before it. A row that is truncated keeps the start or the end of its prompt and of
+    its completion, at most as many tokens as the limit, and at least one of the completion.
 
 Why it matters:
     The sampler uses the template. If a turn is wrapped differently, a header is trained, or an end token is not
@@ -25,8 +26,8 @@ How to fix it:
 
 Where it does not apply:
     Boundaries that do not report at how many tokens they differ from the template (outputs of the quantities
-    ``tokens_off_template``, ``mask_off_replies``, ``logprobs_off_sampled``, ``experts_off_sampled`` and
-    ``positions_off_order``). White space after the end of a reply may be trained or not.
+    ``tokens_off_template``, ``tokens_off_limit``, ``mask_off_replies``, ``logprobs_off_sampled``,
+    ``experts_off_sampled`` and ``positions_off_order``). White space after the end of a reply may be trained or not.
 
 Seen in:
     See the audit's reports.
@@ -46,6 +47,10 @@ from rl_sentinel.core.phrasing import number
 #: Quantity, in tokens per conversation -> the fault of these tokens.
 QUANTITIES = {
     "tokens_off_template": "differ from the chat template applied to the whole conversation",
+    "tokens_off_limit": (
+        "break a length limit: a row keeps the start or the end of its prompt and of its completion, at most as many "
+        "tokens as the limit, and at least one of the completion"
+    ),
     "mask_off_replies": "have a wrong loss mask: it must cover each reply with its end token, and nothing else",
     "logprobs_off_sampled": "have a wrong log-prob: sampled tokens must keep theirs, and other tokens must have none",
     "positions_off_order": "have a wrong position: it must be the number of tokens before it, without padding",

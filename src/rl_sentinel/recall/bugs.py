@@ -6,6 +6,7 @@ from typing import Literal
 import pydantic
 
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.core.phrasing import expected, reason_of, shortened
 
 
 class Releases(pydantic.BaseModel):
@@ -49,8 +50,11 @@ def read_bugs(path: Path) -> list[Bug]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise SentinelError(f"known bugs cannot be read from {path} ({error}): name a JSONL file") from error
-    return [_bug(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
+        raise SentinelError(f"known bugs cannot be read from {path} ({reason_of(error)}): name a JSONL file") from error
+    bugs = [_bug(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    if not bugs:
+        raise SentinelError(f"{path} has no known bugs, expected a JSON object per line: name a JSONL file")
+    return bugs
 
 
 def _bug(path: Path, number: int, line: str) -> Bug:
@@ -58,5 +62,7 @@ def _bug(path: Path, number: int, line: str) -> Bug:
         return Bug.model_validate_json(line)
     except pydantic.ValidationError as error:
         first = error.errors()[0]
-        field = ".".join(map(str, first["loc"])) or "row"
-        raise SentinelError(f"{path}:{number}: {field} is invalid ({first['msg']}): fix this row") from error
+        field, value = ".".join(map(str, first["loc"])), shortened(first["input"])
+        wrong = f"{field} is {value}{expected(first['msg'])}" if field else f"row is invalid ({first['msg']})"
+        wrong = f"{field} is missing, expected a value" if first["type"] == "missing" else wrong
+        raise SentinelError(f"{path}:{number}: {wrong}: fix this row") from error

@@ -124,29 +124,32 @@ def _sides(bug: Bug, histories: Histories | None) -> _Sides:
         SentinelError: if no adapter, history or release has them.
     """
     if bug.framework not in frameworks():
-        raise SentinelError(f"framework is {bug.framework!r}, expected one of {', '.join(frameworks())}")
+        raise SentinelError(
+            f"framework is {bug.framework!r}, expected one of {', '.join(n for n in frameworks() if n != 'own')}"
+        )
     repository = histories.of(bug.parent_commit) if histories is not None and bug.parent_commit else None
     if repository is not None:
         commits = (bug.parent_commit, bug.fix_commit)
         return _Sides(*(f"{bug.framework}@{repository}#{commit}" if commit else "" for commit in commits))
     if bug.releases.last and bug.releases.fixed_in:
-        return _Sides(*(f"{bug.framework}=={_release(r)}" for r in (bug.releases.last, bug.releases.fixed_in)))
+        last, fixed = _release("last", bug.releases.last), _release("fixed_in", bug.releases.fixed_in)
+        return _Sides(f"{bug.framework}=={last}", f"{bug.framework}=={fixed}")
     if histories is None:
         raise SentinelError(
-            "the bug has no releases.last and releases.fixed_in: add both to the bug's row, or pass --git"
+            "the bug's row lacks releases.last or releases.fixed_in, expected both: add them, or pass --git"
         )
+    fix = "add releases.last and releases.fixed_in to the bug's row"
+    if not bug.parent_commit:
+        raise SentinelError(f"the bug's row has no parent_commit and no releases: add parent_commit, or {fix}")
     commit = str(bug.parent_commit)[:9]
-    raise SentinelError(
-        f"parent_commit is {commit}, which no history in {histories.folder} has: fetch it, or add releases.last and "
-        "releases.fixed_in to the bug's row"
-    )
+    raise SentinelError(f"parent_commit is {commit}, which no history in {histories.folder} has: fetch it, or {fix}")
 
 
-def _release(name: str) -> str:
+def _release(key: str, name: str) -> str:
     try:
         return str(Version(name))
     except InvalidVersion as error:
-        raise SentinelError(f"release is {name!r}, expected a number as in 1.2.3") from error
+        raise SentinelError(f"releases.{key} is {name!r}, expected a number as in 1.2.3") from error
 
 
 def _function_of_another(bug: Bug, corpus_bugs: Sequence[Bug], root: Path, functions: Sequence[str]) -> tuple[str, ...]:

@@ -90,7 +90,7 @@ def narrow_audit(target: str, functions: tuple[str, ...], *, jobs: int, python: 
 
 
 def _key(job: Request, python: str) -> str:
-    """A digest of the target's code, this package's code and the request, and of another interpreter if it is used."""
+    """A digest of the target's code, the parts of this package that decide verdicts, the request and the Python."""
     package, total = Path(rl_sentinel.__file__).parent, hashlib.sha256()
     # The digest is of the package; the commit also covers examples beside it.
     tree = (job.target["digest"], job.target.get("commit", ""))

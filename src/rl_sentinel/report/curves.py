@@ -89,17 +89,16 @@ def _bar(share: float) -> str:
     return _BARS[min(len(_BARS) - 1, int(share * len(_BARS)))] if math.isfinite(share) else " "
 
 
-def picture(runs: Sequence[Run], path: Path, evaluations: Sequence[Run] = ()) -> bool:
-    """Draw the runs and their evaluations as a PNG with a panel per metric; return whether matplotlib is installed.
+def picture(runs: Sequence[Run], path: Path, evaluations: Sequence[Run] = ()) -> None:
+    """Draw the runs and their evaluations as a PNG with a panel per metric.
 
     Raises:
+        ImportError: if matplotlib cannot be imported.
         SentinelError: if the file cannot be written.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - an extra
-        from matplotlib.figure import Figure  # noqa: PLC0415 - as above
-    except ImportError:
-        return False
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - an extra
+    from matplotlib.figure import Figure  # noqa: PLC0415 - as above
+
     panels = [(key, key, runs) for key, _ in METRICS]
     panels += [(key, f"held-out {key}", evaluations) for key in _evaluated(evaluations)]
     rows = -(-len(panels) // 3)
@@ -119,8 +118,7 @@ def picture(runs: Sequence[Run], path: Path, evaluations: Sequence[Run] = ()) ->
     try:
         figure.savefig(path, format="png", dpi=110)
     except OSError as error:
-        raise SentinelError(f"{path} cannot be written ({error.strerror}): name another path") from error
-    return True
+        raise SentinelError(f"{path} cannot be written ({error.strerror or error}): name another path") from error
 
 
 def _mean(values: Sequence[float]) -> float:

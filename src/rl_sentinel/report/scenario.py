@@ -93,7 +93,7 @@ def _any(values: Any) -> bool:  # noqa: ANN401 - JSON
 
 
 def _length_differs(columns: Mapping[str, Any]) -> bool:
-    """Whether a response is shorter than its row, or longer than its last trained token."""
+    """Whether a response is shorter than its row, or goes on after its last trained token."""
     width, lengths = len(columns["mask"][0]), columns.get("length", [])
     last = [max((t + 1 for t, trained in enumerate(row) if trained), default=width) for row in columns["mask"]]
     return any(n != width or n != end for n, end in zip(lengths, last, strict=False))

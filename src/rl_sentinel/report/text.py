@@ -32,11 +32,12 @@ _UNCLAIMED = "no algorithm is stated, so no formula was compared and laws on its
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """Hints on how to see more: hazards, the reasons why laws do not apply, and the laws of an algorithm."""
+    """Hints on how to see more: hazards, why laws do not apply, the laws of an algorithm, and every reason."""
 
     hazards: str = "--level hazard"
     reasons: str = "--verbose"
     algorithm: str = "--algorithm {}"
+    every: str = "--json PATH"
 
 
 def show(  # noqa: PLR0913 - a report has these parts
@@ -68,15 +69,15 @@ def show(  # noqa: PLR0913 - a report has these parts
     """
     judged = audit.counts["holds"] + audit.counts["broken"] > 0
     if not quiet:
-        _coverage(console, target, audit, seconds)
+        _coverage(console, target, audit, seconds, hints)
         if verbose or not judged:
-            _not_applicable(console, audit)
+            _not_applicable(console, audit, hints)
         elif audit.boundaries == 1 and audit.counts["not_applicable"]:
             console.print(f"  {hints.reasons} lists why laws do not apply", highlight=False)
     else:
-        _errored(console, audit)
+        _errored(console, audit, hints)
         if not judged:
-            _not_applicable(console, audit)
+            _not_applicable(console, audit, hints)
     listed = [f for f in shown if not verbose and (f.known or f.known_from)]
     blocks = group_by_cause(f for f in shown if f not in listed)
     console.print(f"\n{summary(shown) if judged or shown else INCONCLUSIVE}", highlight=False)
@@ -98,7 +99,7 @@ def show(  # noqa: PLR0913 - a report has these parts
         _known(console, listed)
 
 
-def _coverage(console: Console, target: str, audit: Audit, seconds: float) -> None:
+def _coverage(console: Console, target: str, audit: Audit, seconds: float, hints: Hints) -> None:
     """Print the extent of the audit, the counts of verdicts, notes, and why pairs are errored."""
     counts = audit.counts
     console.print(f"[bold]rl-sentinel audit[/] {escape(target)}", highlight=False)
@@ -109,7 +110,7 @@ def _coverage(console: Console, target: str, audit: Audit, seconds: float) -> No
         _print(console, wrapped(f"note: {note}", indent="  ", hanging="    "))
     if audit.stored or audit.unchanged:
         _print(console, [stored_line(audit)])
-    _errored(console, audit)
+    _errored(console, audit, hints)
 
 
 def _extent(audit: Audit) -> str:
@@ -135,25 +136,25 @@ def _print(console: Console, lines: Sequence[str]) -> None:
         console.print(line, highlight=False, markup=False)
 
 
-def _errored(console: Console, audit: Audit) -> None:
+def _errored(console: Console, audit: Audit, hints: Hints) -> None:
     errors = Counter((v.boundary, v.reason) for v in audit.verdicts if v.outcome == "errored")
     for (boundary, reason), number in list(errors.items())[:MOST]:
         text = f"errored, {counted(number, 'pair')} at {boundary}: {one_line(reason, _LONGEST)}"
         _print(console, wrapped(text, indent="  ", hanging="    "))
-    _more(console, len(errors) - MOST)
+    _more(console, len(errors) - MOST, hints)
 
 
-def _not_applicable(console: Console, audit: Audit) -> None:
+def _not_applicable(console: Console, audit: Audit, hints: Hints) -> None:
     reasons = Counter(v.reason for v in audit.verdicts if v.outcome == "not-applicable")
     for reason, number in reasons.most_common(MOST):
         text = f"not applicable, {counted(number, 'pair')}: {one_line(reason)}"
         _print(console, wrapped(text, indent="  ", hanging="    "))
-    _more(console, len(reasons) - MOST)
+    _more(console, len(reasons) - MOST, hints)
 
 
-def _more(console: Console, count: int) -> None:
+def _more(console: Console, count: int, hints: Hints) -> None:
     if count > 0:
-        console.print(f"  and {counted(count, 'reason')} more: --json PATH has all", highlight=False)
+        console.print(f"  and {counted(count, 'reason')} more: {hints.every} has all", highlight=False)
 
 
 def summary(findings: Sequence[Finding]) -> str:

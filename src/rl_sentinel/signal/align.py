@@ -51,8 +51,8 @@ def response_aligned(
     refuse_where(
         outside,
         lambda at: (
-            f"response{at} is at {int(first[at[0]])} to {int(last[at[0]])}, expected a place within "
-            f"{values.shape[1]} positions and at most {width} tokens"
+            f"response{at} is at {int(first[at[0]])} to {int(last[at[0]])} by prompt_length and length, expected a "
+            f"place within {values.shape[1]} positions and from 0 to {width} tokens (width)"
         ),
     )
     position = torch.arange(width, device=values.device)

@@ -8,6 +8,7 @@ from typing import Any
 
 from rl_sentinel.core.argument_checks import is_number
 from rl_sentinel.core.errors import InputError
+from rl_sentinel.core.phrasing import shortened
 from rl_sentinel.signal.requirements import require_instance
 from rl_sentinel.signal.validation import validate_record
 
@@ -16,23 +17,25 @@ def _is_token(entry: object) -> bool:
     return isinstance(entry, Integral) and not isinstance(entry, bool) and -(2**63) <= int(entry) < 2**63
 
 
-_TOKEN, _NUMBER = (int, _is_token, "a token: a whole number of 64 bits"), (float, is_number, "a number")
+_TOKEN, _NUMBER = (_is_token, "a token: an integer of at most 64 bits"), (is_number, "a number")
 
-#: Column -> the type of most of its entries, the check of any other entry, and what it must be.
-_ENTRIES: Mapping[str, tuple[type, Callable[[Any], bool], str]] = {
+#: Column -> the check of an entry, and what it must be.
+_ENTRIES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "prompt": _TOKEN,
     "response": _TOKEN,
-    "trained": (bool, lambda entry: isinstance(entry, bool), "True or False"),
+    "trained": (lambda entry: isinstance(entry, bool), "True or False"),
     "token_reward": _NUMBER,
     "logprob": _NUMBER,
 }
 
 
-def _all_fit(column: tuple[Any, ...], kind: type) -> bool:
-    """Whether all entries have the usual type, and fit 64 bits if they are integers; faster than a check of each."""
-    if not set(map(type, column)) <= {kind}:
-        return False
-    return kind is not int or not column or (min(column) >= -(2**63) and max(column) < 2**63)
+#: The usual types of the fields of a step, with its two plain fields first.
+_USUAL = (str, bool, *(tuple,) * len(_ENTRIES))
+
+
+def _fit_64_bits(tokens: tuple[Any, ...]) -> bool:
+    """Whether all are integers of 64 bits, and not bools."""
+    return set(map(type, tokens)) <= {int} and (not tokens or (min(tokens) >= -(2**63) and max(tokens) < 2**63))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,31 +56,44 @@ class Step:
 
     def __post_init__(self) -> None:
         """Validate types and lengths of all fields, and that rewards of trained tokens are finite."""
+        if self._is_usual():
+            return
         validate_record(self)
         require_instance("trajectory", self.trajectory, str, "the name of a trajectory")
-        for name in ("prompt", "response", "trained", "token_reward", "logprob"):
-            if not isinstance(getattr(self, name), tuple):
+        for name, (fits, expected) in _ENTRIES.items():
+            column = getattr(self, name)
+            if not isinstance(column, tuple):
                 raise InputError(
-                    f"{name} of a step is {getattr(self, name)!r}, expected a tuple: an entry for each token"
+                    f"{name} of a step of trajectory {self.trajectory} is {shortened(column)}, expected a tuple with "
+                    "an entry for each token: tuple(...) of a list, or of the tolist() of a tensor, makes one"
                 )
-        for name in ("trained", "token_reward", "logprob"):
-            if len(getattr(self, name)) != len(self.response):
+            if name != "prompt" and len(column) != len(self.response):
                 raise InputError(
-                    f"{name} of a step of trajectory {self.trajectory} has {len(getattr(self, name))} entries, "
+                    f"{name} of a step of trajectory {self.trajectory} has {len(column)} entries, "
                     f"expected {len(self.response)}, one for each token of the response"
                 )
-        for name, (kind, fits, expected) in _ENTRIES.items():
-            if not _all_fit(getattr(self, name), kind):
-                self._require_entries(name, fits, expected)
-        if not all(map(math.isfinite, self.token_reward)):
-            self._require_finite_rewards()
+            self._require_entries(name, fits, expected)
+        self._require_finite_rewards()
+
+    def _is_usual(self) -> bool:
+        """Whether all fields have the usual types, and valid values; much faster than the checks with messages."""
+        columns = self.prompt, self.response, self.trained, self.token_reward, self.logprob
+        return (
+            (type(self.trajectory), type(self.last), *map(type, columns)) == _USUAL
+            and len(self.response) == len(self.trained) == len(self.token_reward) == len(self.logprob)
+            and set(map(type, self.trained)) <= {bool}
+            and set(map(type, self.token_reward + self.logprob)) <= {float}
+            and _fit_64_bits(self.prompt + self.response)
+            and math.isfinite(sum(self.token_reward))
+        )
 
     def _require_entries(self, name: str, fits: Callable[[Any], bool], expected: str) -> None:
         column = getattr(self, name)
         wrong = next((place for place, entry in enumerate(column) if not fits(entry)), None)
         if wrong is not None:
             place = f"{name}[{wrong}] of a step of trajectory {self.trajectory}"
-            raise InputError(f"{place} is {column[wrong]!r}, expected {expected}")
+            fix = ": convert the column with tolist()" if hasattr(column[wrong], "tolist") else ""
+            raise InputError(f"{place} is {shortened(column[wrong])}, expected {expected}{fix}")
 
     def _require_finite_rewards(self) -> None:
         for token, (reward, is_trained) in enumerate(zip(self.token_reward, self.trained, strict=True)):
@@ -183,6 +199,7 @@ def _fault(step: Step, fault: str, expected: str) -> str:
 
 def _require_steps(name: str, steps: Sequence[Step]) -> None:
     if not isinstance(steps, Sequence):
-        raise InputError(f"{name} is of type {type(steps).__name__}, expected a sequence of Step")
-    for place, step in enumerate(steps):
-        require_instance(f"{name}[{place}]", step, Step, "a call of the policy")
+        raise InputError(f"{name} is of type {type(steps).__name__}, expected a sequence of Step, such as a list")
+    wrong = next((place for place, step in enumerate(steps) if not isinstance(step, Step)), None)
+    if wrong is not None:
+        require_instance(f"{name}[{wrong}]", steps[wrong], Step, "a call of the policy")

@@ -238,7 +238,7 @@ def dead_group_fraction(
     """
     same = deviations(reward, group=group, live=live, biased=True) == 0
     prompts, dead = (len(torch.unique(group.long()[rows])) for rows in (live, live & same))
-    return torch.tensor(dead / max(prompts, 1), dtype=reward.dtype, device=reward.device)
+    return reward.new_full((), dead / max(prompts, 1))
 
 
 @validate(finite="value returns")

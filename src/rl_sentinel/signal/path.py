@@ -20,7 +20,7 @@ from rl_sentinel.signal.requirements import require_columns, require_finite, req
 from rl_sentinel.signal.reward import clipped, rescaled, suppressed
 from rl_sentinel.signal.rollout import Rollout
 from rl_sentinel.signal.segments import Mask, Segments, narrowed, trained
-from rl_sentinel.signal.steps import last_steps, over_trajectories
+from rl_sentinel.signal.steps import trajectories
 from rl_sentinel.signal.validation import validate
 
 #: Kinds of parameters that collect further arguments; nothing is passed for them.
@@ -162,35 +162,27 @@ def _over_trajectories(rollout: Rollout, by: Choices, mask: Mask, paid: Tensor) 
     every_row = torch.arange(len(rollout.reward), device=rollout.reward.device)
     trajectory = every_row if rollout.trajectory is None else rollout.trajectory
     last = torch.ones_like(every_row, dtype=torch.bool) if rollout.last is None else rollout.last
-    rows, live = last_steps(trajectory=trajectory, last=last), live_rows(mask)
+    live = live_rows(mask)
+    found = trajectories(group=rollout.group, live=live, trajectory=trajectory, last=last)
+    rows, columns = found.last, {"group": rollout.group[found.last], "live": found.live}
     gained = group_sums(paid, group=trajectory, live=live)[rows]
     length = group_sums(row_counts(mask=mask).double(), group=trajectory, live=live)[rows].long()
 
-    def compared(reward: Tensor, *, group: Tensor, live: Tensor) -> Tensor:
-        return _outcomes(reward, group=group, live=live, scored=_scored(rollout)[rows], by=by)
+    def compared(reward: Tensor) -> Tensor:
+        return _outcomes(reward, **columns, scored=_scored(rollout)[rows], by=by)
 
-    def outcome(reward: Tensor, *, group: Tensor, live: Tensor) -> Tensor:
-        return compared(reward, group=group, live=live) + torch.where(live, gained, torch.zeros_like(gained))
-
-    def advantages(reward: Tensor, *, group: Tensor, live: Tensor) -> Tensor:
-        columns = {"reward": outcome(reward, group=group, live=live), "group": group, "live": live, "length": length}
-        if rollout.reward_baseline is not None:
-            columns["reward_baseline"] = rollout.reward_baseline[rows]
-        if _weighs_parts(rollout, by):
-            parts = cast("Tensor", rollout.reward_parts)[rows].unbind(dim=1)
-            columns["reward_parts"] = torch.stack([compared(part, group=group, live=live) for part in parts], dim=1)
-        advantage = _estimate(by.estimator, columns)
-        require_columns(live, "one number per response", advantage=advantage)
-        require_finite(
-            "advantage",
-            advantage,
-            where=live,
-            why=f"{_name(by.estimator)} returned it for a trained response",
-        )
-        return advantage
-
-    which = {"group": rollout.group, "live": live, "trajectory": trajectory, "last": last}
-    return over_trajectories(outcome, rollout.reward, **which), over_trajectories(advantages, rollout.reward, **which)
+    outcome = compared(rollout.reward[rows]) + torch.where(found.live, gained, torch.zeros_like(gained))
+    given = {"reward": outcome, **columns, "length": length}
+    if rollout.reward_baseline is not None:
+        given["reward_baseline"] = rollout.reward_baseline[rows]
+    if _weighs_parts(rollout, by):
+        parts = cast("Tensor", rollout.reward_parts)[rows].unbind(dim=1)
+        given["reward_parts"] = torch.stack([compared(part) for part in parts], dim=1)
+    advantage = _estimate(by.estimator, given)
+    require_columns(found.live, "one number per response", advantage=advantage)
+    why = f"{_name(by.estimator)} returned it for a trained response"
+    require_finite("advantage", advantage, where=found.live, why=why)
+    return found.repeated(outcome, live=live), found.repeated(advantage, live=live)
 
 
 def _weighs_parts(rollout: Rollout, by: Choices) -> bool:
@@ -199,7 +191,7 @@ def _weighs_parts(rollout: Rollout, by: Choices) -> bool:
         return False
     if by.kl_coefficient or rollout.token_reward is not None:
         paid = "kl_coefficient" if by.kl_coefficient else "token_reward"
-        fix = "put the KL into the loss, or pass token rewards as a reward part"
+        fix = "put the KL into the loss" if by.kl_coefficient else "pass token rewards as a reward part"
         raise InputError(
             f"{paid} is given, expected no {paid} with {_name(by.estimator)}, which reads reward parts only: {fix}"
         )
@@ -221,7 +213,10 @@ def _logprobs(rollout: Rollout, *names: str) -> list[Tensor]:
     columns = {name: getattr(rollout, name) for name in names}
     for name, column in columns.items():
         if column is None:
-            raise InputError(f"{name} is None, expected log-probs [B, T]: a chosen function compares two policies")
+            raise InputError(
+                f"{name} is None, expected a log-prob per token, since a chosen function compares two policies: "
+                "add the column to the rollout"
+            )
     return list(columns.values())
 
 
@@ -235,7 +230,7 @@ def _estimate(estimator: Callable[..., Tensor], columns: Mapping[str, Tensor | M
     if missing:
         raise InputError(
             f"{_name(estimator)} needs {missing[0]}, expected columns that the rollout has ({', '.join(columns)}): "
-            "add the column to the rollout, or set the argument with functools.partial"
+            "add the column to the rollout, rename the parameter, or set it with functools.partial"
         )
     return _result_of(estimator, **{name: columns[name] for name in names}).detach()
 
@@ -244,7 +239,7 @@ def _result_of(function: Callable[..., Tensor], *columns: Tensor, **named: Tenso
     """Return the result of a chosen function; raise if it is not a tensor."""
     result = function(*columns, **named)
     if not isinstance(result, Tensor):
-        raise InputError(f"{_name(function)} returned {shortened(result)}, expected a tensor")
+        raise InputError(f"{_name(function)} returned {shortened(result)}, expected a tensor: return one")
     return result
 
 

@@ -133,7 +133,7 @@ class Aggregation:
         validate_record(self)
         if not 0 < self.denominator < torch.inf:
             raise InputError(
-                f"denominator is {self.denominator!r}, expected a positive number: "
+                f"denominator is {self.denominator!r}, expected a positive finite number: "
                 "count trained tokens or live rows of the whole mini-batch"
             )
         if (self.prompt_tokens is None) == (self.mode == "prompt-mean"):

@@ -83,6 +83,8 @@ def require_kind(name: str, tensor: object, kind: str) -> None:
         InputError: if it is not a tensor, has no values, or has a dtype of another kind.
     """
     fits, dtypes, hint = _KINDS[kind]
+    if tensor is None:
+        raise InputError(f"{name} is None, expected a tensor of {dtypes}")
     if not isinstance(tensor, Tensor):
         raise InputError(
             f"{name} is of type {type(tensor).__name__}, expected a tensor of {dtypes}: make a tensor, as in "
@@ -245,6 +247,9 @@ def require_range(name: str, number: Any, span: Range) -> None:  # noqa: ANN401 
     kind = "a whole number" if span.whole else "a finite number" if most is None and endless else "a number"
     text = number if is_number(number) else shortened(number)
     end = "" if most in (None, torch.inf) else f" and at most {most:g}"
+    if not end and (span.whole or isinstance(number, int)) and isinstance(number, int | float):
+        size = " and below 2**63" if below else " whose absolute value is below 2**63"
+        end = size if _WHOLE <= abs(number) < math.inf else ""
     raise InputError(f"{name} is {text}, expected {' '.join([kind, *[below] * bool(below)])}{end}")
 
 

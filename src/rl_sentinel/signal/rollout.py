@@ -133,9 +133,12 @@ def laid_out(  # noqa: PLR0913 - steps, facts about their trajectories, and two 
                 f"{parameter} has no entry for trajectory {lacking[0]}, expected an entry for each trajectory"
             )
     for name in names:
-        number(f"reward[{name}]", reward[name])
-        require_range(f"group[{name}]", group[name], WHOLE)
-        require_instance(f"scored[{name}]", scored[name], bool, "whether the trajectory ended")
+        if type(reward[name]) is not float:  # the usual types are checked in place, which is faster
+            number(f"reward[{name}]", reward[name])
+        if type(group[name]) is not int or not -(2**53) < group[name] < 2**53:
+            require_range(f"group[{name}]", group[name], WHOLE)
+        if type(scored[name]) is not bool:
+            require_instance(f"scored[{name}]", scored[name], bool, "whether the trajectory ended")
     each = [step.trajectory for step in rows]
     rollout = Rollout(
         reward=torch.tensor([float(reward[n]) for n in each], device=device),

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from rl_sentinel.core.errors import InputError
+from rl_sentinel.core.phrasing import shortened
 
 #: Largest number of axes of a mask: rows and their tokens.
 _AXES = 2
@@ -34,7 +35,9 @@ class Segments:
     def __post_init__(self) -> None:
         """Validate the mask and the lengths, which add up to the number of tokens."""
         if not isinstance(self.mask, Tensor) or self.mask.dtype != torch.bool or self.mask.dim() != 1:
-            raise InputError(f"mask is {_form(self.mask)}, expected bool of shape [N]: packed tokens have one axis")
+            raise InputError(
+                f"mask is {_form(self.mask)}, expected a bool tensor of shape [N]: packed tokens have one axis"
+            )
         length = lengths(self.length)
         if int(length.sum()) != len(self.mask):
             raise InputError(
@@ -100,7 +103,8 @@ def padded(
     try:
         empty = values.new_full((), fill).expand(len(length), width)
     except (TypeError, RuntimeError, OverflowError):
-        raise InputError(f"fill is {fill!r}, expected a number that {_form(values)} can hold") from None
+        dtype = str(values.dtype).removeprefix("torch.")
+        raise InputError(f"fill is {shortened(fill)}, expected a number that a tensor of {dtype} can hold") from None
     return empty.masked_scatter(_within(length, width), values)
 
 
@@ -135,12 +139,14 @@ def narrowed(mask: Mask, kept: Bool[Tensor, "*S"] | Bool[Tensor, " B"], *, of_ro
         tensor([False,  True,  True])
     """
     if not isinstance(of_rows, bool):
-        raise InputError(f"of_rows is {of_rows!r}, expected a bool: whether decisions are per row")
+        raise InputError(f"of_rows is {shortened(of_rows)}, expected a bool: whether decisions are per row")
     rows, where = _count(mask, axes=1 + of_rows), trained(mask)
     wanted = [rows] if of_rows else list(where.shape)
     if not isinstance(kept, Tensor) or kept.dtype != torch.bool or list(kept.shape) != wanted:
         each = "row" if of_rows else "token"
-        raise InputError(f"kept is {_form(kept)}, expected bool of shape {wanted}: one decision for each {each}")
+        raise InputError(
+            f"kept is {_form(kept)}, expected a bool tensor of shape {wanted}: one decision for each {each}"
+        )
     if isinstance(mask, Segments):
         return Segments(where & (kept[mask.row] if of_rows else kept), mask.length)
     return where & (kept.unsqueeze(1) if of_rows else kept)
@@ -162,9 +168,8 @@ def rows_taken(mask: Mask, rows: Int[Tensor, " K"]) -> tuple[Mask, Int[Tensor, "
     count, rows = _count(mask, axes=1), _whole("rows", rows, "K")
     if bool(((rows < 0) | (rows >= count)).any()):
         place = int(torch.nonzero((rows < 0) | (rows >= count))[0])
-        raise InputError(
-            f"rows[{place}] is {int(rows[place])}, expected a number from 0 to {count - 1}: a row of the mask"
-        )
+        expected = f"a number from 0 to {count - 1}: a row of the mask" if count else "no row: the mask has none"
+        raise InputError(f"rows[{place}] is {int(rows[place])}, expected {expected}")
     if not isinstance(mask, Segments):
         return mask[rows], rows
     length = mask.length[rows]
@@ -196,13 +201,13 @@ def _count(mask: Mask, *, axes: int) -> int:
         return len(mask.length)
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool or not axes <= mask.dim() <= _AXES:
         shape = "[B, T]" if axes > 1 else "[B] or [B, T]"
-        raise InputError(f"mask is {_form(mask)}, expected bool of shape {shape}, or Segments")
+        raise InputError(f"mask is {_form(mask)}, expected a bool tensor of shape {shape}, or Segments")
     return len(mask)
 
 
 def _require_tensor(values: object) -> None:
     if not isinstance(values, Tensor):
-        raise InputError(f"values are {_form(values)}, expected a tensor")
+        raise InputError(f"values are {_form(values)}, expected a tensor: torch.as_tensor makes one")
 
 
 def _form(got: object) -> str:
@@ -244,10 +249,12 @@ def _require_room(length: Tensor, width: int) -> None:
         width = index(width)
     except TypeError:
         raise InputError(
-            f"width is {width!r}, expected an integer of at least {longest}, the length of the longest row"
+            f"width is {shortened(width)}, expected an integer of at least {longest}, the length of the longest row"
         ) from None
-    if not longest <= width < 2**63:
+    if width < longest:
         raise InputError(f"width is {width}, expected at least {longest}, the length of the longest row")
+    if width >= 2**63:
+        raise InputError(f"width is {shortened(width)}, expected less than 2**63: it is a number of tokens")
 
 
 def _within(length: Tensor, width: int) -> Tensor:

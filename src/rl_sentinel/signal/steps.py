@@ -1,6 +1,7 @@
 """Trajectories of several steps: one advantage per trajectory, shared by its steps."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -37,11 +38,60 @@ def last_steps(*, trajectory: Int[Tensor, " B"], last: Bool[Tensor, " B"]) -> In
         count != 1,
         lambda at: (
             f"trajectory {int(ids[at[0]])} has {int(count[at[0]])} last steps, expected 1: "
-            "without the flag its outcome is lost, and its tail would be dropped"
+            "set last to True at its final step, and only there"
         ),
     )
     rows = torch.arange(len(place), device=place.device)
     return torch.zeros_like(ids).scatter_add(0, place, torch.where(last, rows, 0))
+
+
+class Trajectories(NamedTuple):
+    """Trajectories in the order of their ids.
+
+    ``last`` is the row of each trajectory's last step, ``live`` is True if one of its steps counts, and ``place`` is
+    the index of each row's trajectory.
+    """
+
+    last: Int[Tensor, " K"]
+    live: Bool[Tensor, " K"]
+    place: Int[Tensor, " B"]
+
+    def repeated(self, values: Float[Tensor, " K"], *, live: Bool[Tensor, " B"]) -> Float[Tensor, " B"]:
+        """Repeat one number per trajectory at each of its live rows; 0 at the others."""
+        result = values[self.place]
+        return torch.where(live, result, torch.zeros_like(result))
+
+
+@validate()
+def trajectories(
+    *, group: Int[Tensor, " B"], live: Bool[Tensor, " B"], trajectory: Int[Tensor, " B"], last: Bool[Tensor, " B"]
+) -> Trajectories:
+    """Find the trajectories of rows.
+
+    Args:
+        group: prompt id per step; one per trajectory.
+        live: True for steps that count.
+        trajectory: trajectory id per step; any integers, rows in any order.
+        last: True on the last step of each trajectory.
+
+    Raises:
+        InputError: if a dtype or shape is wrong, or a trajectory has not exactly one last step, or several prompts.
+
+    Example:
+        >>> import torch
+        >>> from rl_sentinel.signal.steps import trajectories
+        >>> found = trajectories(
+        ...     group=torch.tensor([5, 5, 5]), live=torch.tensor([True, False, True]),
+        ...     trajectory=torch.tensor([1, 1, 2]), last=torch.tensor([False, True, True]),
+        ... )
+        >>> found.last, found.live, found.place
+        (tensor([1, 2]), tensor([True, True]), tensor([0, 0, 1]))
+    """
+    rows = last_steps(trajectory=trajectory, last=last)
+    place = torch.unique(trajectory.long(), return_inverse=True)[1]
+    _require_one_prompt(group, rows[place], trajectory)
+    alive = torch.zeros(len(rows), dtype=torch.int64, device=live.device).index_add(0, place, live.long()) > 0
+    return Trajectories(rows, alive, place)
 
 
 @validate()
@@ -94,14 +144,10 @@ def over_trajectories(  # noqa: PLR0913 - an estimator's columns, and the trajec
         tensor([ 0.5000,  0.5000, -0.5000])
     """
     takes("estimator", estimator, 1, "group", "live")
-    rows = last_steps(trajectory=trajectory, last=last)
-    place = torch.unique(trajectory.long(), return_inverse=True)[1]
-    _require_one_prompt(group, rows[place], trajectory)
-    alive = torch.zeros(len(rows), dtype=torch.int64, device=live.device).index_add(0, place, live.long()) > 0
-    by_trajectory = estimator(reward[rows], group=group[rows], live=alive)
-    require_columns(alive, "one number per trajectory", advantage=by_trajectory)
-    result = by_trajectory[place]
-    return torch.where(live, result, torch.zeros_like(result))
+    found = trajectories(group=group, live=live, trajectory=trajectory, last=last)
+    by_trajectory = estimator(reward[found.last], group=group[found.last], live=found.live)
+    require_columns(found.live, "one number per trajectory", advantage=by_trajectory)
+    return found.repeated(by_trajectory, live=live)
 
 
 def _require_one_prompt(group: Tensor, final: Tensor, trajectory: Tensor) -> None:

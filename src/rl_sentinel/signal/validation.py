@@ -157,7 +157,8 @@ class _Plan:
 
     def check_all(self, values: Mapping[str, Any]) -> None:
         """Check every argument."""
-        self.require_tensors(values)
+        if self.tensors:
+            self.require_tensors(values)
         for name, plain in self.plain.items():
             plain.check(values[name])
 

@@ -11,6 +11,7 @@ from rl_sentinel.adapters.areal import FRAMEWORK, data_parallel
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
+from rl_sentinel.laws.columns_out_of_step import LAW as DAT001
 from rl_sentinel.laws.sample_lost_or_repeated import LAW as DAT002
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
 
@@ -40,7 +41,11 @@ REDISTRIBUTED = """
 
     def without_padding(one):
         width = int(one["attention_mask"].sum(1).max())
-        return {key: x[:, :width] if x.dim() > 1 else x for key, x in one.items()}
+        return {key: x[:, :width] if getattr(x, "ndim", 0) > 1 else x for key, x in one.items()}
+
+    def images_of_first(one):
+        images = one.get("multi_modal_input", [])
+        return without_padding(one) | {"multi_modal_input": images[:1] * len(images)}
 
     def shortest(one):
         width = int(one["attention_mask"].sum(1).min())
@@ -71,6 +76,14 @@ CONTROLLER = """
             return merged
 """
 
+#: Padding of trajectories with images, in the place of the padding without.
+WITH_IMAGES = """
+    def concat_padded_tensors(parts):
+        images = [one for part in parts for one in part.get("multi_modal_input", [])]
+        tensors = [{key: x for key, x in part.items() if key != "multi_modal_input"} for part in parts]
+        return padded(tensors) | ({"multi_modal_input": images} if images else {})
+"""
+
 SOUND = {"EVERY": "True", "CUT": "without_padding", "ORDERED": "True"}
 
 #: Last part of the path, or of its first function, of each boundary.
@@ -89,6 +102,39 @@ def _bound(loads: Loads, **words: str) -> tuple[Target, dict[str, Boundary]]:
     target = loads(FRAMEWORK, files)
     every = [b for b in data_parallel.boundaries(target) if isinstance(b, Boundary)]
     return target, {b.path.rpartition(".")[2]: b for b in every}
+
+
+def _with_images(loads: Loads, cut: str) -> tuple[Target, dict[str, Boundary]]:
+    files = {
+        "areal/__init__.py": "",
+        "areal/utils/data.py": PADDED.replace("ORDER", "range(len(sizes))").replace(
+            "def concat_padded_tensors", "def padded"
+        )
+        + WITH_IMAGES
+        + GATHER,
+        "areal/infra/dist_rollout.py": REDISTRIBUTED.replace("EVERY", "True").replace("CUT", cut),
+        "areal/infra/controller/train_controller.py": CONTROLLER.replace("ORDERED", "True"),
+    }
+    target = loads(FRAMEWORK, files)
+    every = [b for b in data_parallel.boundaries(target) if isinstance(b, Boundary) and "images" in b.settings]
+    return target, {b.path.rpartition(".")[2]: b for b in every}
+
+
+@pytest.mark.parametrize(
+    ("name", "cut", "found"),
+    [
+        (_RANKS, "without_padding", False),
+        (_CONTROLLER, "without_padding", False),
+        (_RANKS, "images_of_first", True),
+    ],
+)
+def test_images_of_rows(loads: Loads, name: str, cut: str, *, found: bool) -> None:
+    """Each trajectory keeps its images, or all get those of the first."""
+    target, every = _with_images(loads, cut)
+    assert answering({(name, "images"): every[name]}, target) == []
+    judgement = judged_at(DAT001, every[name], "images", target)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is found
 
 
 def test_answers(loads: Loads) -> None:

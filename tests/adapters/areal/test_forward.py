@@ -65,11 +65,15 @@ ENGINE = """
 """
 
 ACTOR = """
+    import torch
+
     class PPOActor:
         def __init__(self, config, engine):
             self.config, self.engine = config, engine
 
+        @torch.no_grad()
         def _compute_logp(self, data):
+            self.engine.MODE()
             return self.engine.forward_batch(data)
 """
 
@@ -131,7 +135,11 @@ FIELDS = """
 
 
 def _tree(
-    heat: str = "self.config.temperature", shift: int = 1, places: str = "keep", labels: str = LABELS
+    heat: str = "self.config.temperature",
+    shift: int = 1,
+    places: str = "keep",
+    labels: str = LABELS,
+    mode: str = "eval",
 ) -> dict[str, str]:
     return {
         "areal/__init__.py": "",
@@ -140,7 +148,7 @@ def _tree(
         .replace("HEAT", heat)
         .replace("SHIFT", str(shift))
         .replace("PLACES", places),
-        "areal/trainer/ppo/actor.py": ACTOR,
+        "areal/trainer/ppo/actor.py": ACTOR.replace("MODE", mode),
     }
 
 
@@ -190,6 +198,15 @@ def test_found_where_broken_alone(
     """A temperature without effect; answers for the token before; answers put where padding should be."""
     target, boundary = _bound(loads, broken if found else _tree())
     judgement = judged_at(law, boundary, "default", target)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is found
+
+
+@pytest.mark.parametrize(("mode", "found"), [("eval", False), ("train", True)])
+def test_pass_in_training_mode(loads: Loads, mode: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+    """In training mode, dropout changes the log-probs."""
+    target, boundary = _bound(loads, _tree(mode=mode))
+    judgement = judged_at(REF001, boundary, "default", target)
     assert judgement.tried > 0
     assert (judgement.found is not None) is found
 

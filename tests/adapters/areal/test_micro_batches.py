@@ -16,6 +16,7 @@ from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.layout import Layout
+from rl_sentinel.laws.columns_out_of_step import LAW as DAT001
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
 
 Loads = Callable[..., Target]
@@ -36,14 +37,18 @@ DATA = """
     def split_padded_tensor_dict_into_mb_list(data, spec):
         order = data["attention_mask"].sum(1).argsort(descending=True, stable=True)
         cuts = [cut for cut in order.tensor_split(spec.n_mbs) if len(cut)]
+        images = data.pop("multi_modal_input", None)
         mbs = [{key: x[cut] for key, x in data.items()} for cut in cuts]
+        for mb, cut in zip(mbs, cuts):
+            mb.update({"multi_modal_input": [images[row] for row in ROWS]} if images else {})
         places = order.argsort() if KEEPS_ORDER else order
         return SimpleNamespace(mbs=mbs, backward_indices=places.tolist(), mb_spec=spec)
 
     def pack_tensor_dict(data):
         keep = data["attention_mask"].bool()
         ends = pad(keep.sum(1).cumsum(0), (1, 0)).int()
-        return {key: x[keep] if x.dim() > 1 else x for key, x in data.items()} | {"cu_seqlens": ends}
+        wide = {key for key, x in data.items() if torch.is_tensor(x) and x.dim() > 1}
+        return {key: x[keep] if key in wide else x for key, x in data.items()} | {"cu_seqlens": ends}
 
     def pad_mb_list(parts, pad_value=0.0, pad_to_maximum=False, seq_align_to=None):
         parts.padded_mbs, parts.padding_lengths = [], []
@@ -51,7 +56,8 @@ DATA = """
             tokens = int(part["cu_seqlens"][-1])
             to = parts.mb_spec.max_tokens_per_mb if pad_to_maximum else tokens + (tokens % 2)
             more = to - tokens
-            longer = {key: pad(x, (0, more), value=pad_value) if len(x) == tokens else x for key, x in part.items()}
+            long = {key for key, x in part.items() if torch.is_tensor(x) and len(x) == tokens}
+            longer = {key: pad(x, (0, more), value=pad_value) if key in long else x for key, x in part.items()}
             if more or not SKIPS_EMPTY:
                 longer["cu_seqlens"] = pad(part["cu_seqlens"], (0, 1), value=to)
             parts.padded_mbs.append(longer)
@@ -60,8 +66,13 @@ DATA = """
 """
 
 
-def _bound(loads: Loads, *, skips_empty: bool = True, keeps_order: bool = True) -> tuple[Target, dict[str, Boundary]]:
-    data = DATA.replace("SKIPS_EMPTY", str(skips_empty)).replace("KEEPS_ORDER", str(keeps_order))
+def _bound(
+    loads: Loads, *, skips_empty: bool = True, keeps_order: bool = True, rows: str = "cut.tolist()"
+) -> tuple[Target, dict[str, Boundary]]:
+    words = {"SKIPS_EMPTY": str(skips_empty), "KEEPS_ORDER": str(keeps_order), "ROWS": rows}
+    data = DATA
+    for word, code in words.items():
+        data = data.replace(word, code)
     tree = {"areal/__init__.py": "", "areal/api/cli_args.py": CONFIG + SPEC, "areal/utils/data.py": data}
     target = loads(FRAMEWORK, tree)
     found = {setting: b for b in boundaries(target) if isinstance(b, Boundary) for setting in b.settings}
@@ -70,7 +81,7 @@ def _bound(loads: Loads, *, skips_empty: bool = True, keeps_order: bool = True) 
 
 
 def test_release_that_aligns_nothing(loads: Loads) -> None:
-    data = DATA.replace(", seq_align_to=None", "")
+    data = DATA.replace(", seq_align_to=None", "").replace("multi_modal_input", "other")
     tree = {"areal/__init__.py": "", "areal/api/cli_args.py": CONFIG + SPEC, "areal/utils/data.py": data}
     settings = [next(iter(b.settings)) for b in boundaries(loads(FRAMEWORK, tree)) if isinstance(b, Boundary)]
     assert settings == ["number", "filled"]
@@ -106,6 +117,15 @@ def test_sequence_of_no_token(loads: Loads, skips_empty: bool, found: bool) -> N
 def test_rows_in_another_order(loads: Loads) -> None:
     target, every = _bound(loads, keeps_order=False)
     assert judged_at(PLC004, every["number"], "number", target).found is not None
+
+
+@pytest.mark.parametrize(("rows", "found"), [("cut.tolist()", False), ("range(len(cut))", True)])
+def test_images_of_sequences(loads: Loads, rows: str, *, found: bool) -> None:
+    """Images in the order of the batch, beside sequences in another order."""
+    target, every = _bound(loads, rows=rows)
+    judgement = judged_at(DAT001, every["images"], "images", target)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is found
 
 
 def test_round_trip(loads: Loads) -> None:

@@ -46,6 +46,13 @@ def through_a_helper(logits: Any, labels: Any) -> Any:
     return logits.sum() / only_the_sign(logits, labels)
 
 
+def compares_sizes_and_sums(logits: Any, labels: Any) -> Any:
+    rows = labels.shape[0]
+    if rows == 0 or labels.numel() == 0 or labels[:, 1:].sum() > 0:
+        return logits.sum()
+    return logits.mean()
+
+
 def compares_something_else(logits: Any, labels: Any) -> Any:
     """The labels are compared with a positive number, and another tensor with a negative one."""
     return (logits > -4).sum() + (labels == 2).sum() + (labels != True).sum()  # noqa: E712 - a bool is no id
@@ -71,6 +78,7 @@ class Loss:
         (key_of_a_dict, {"labels": -5}),
         (through_a_helper, {"labels": USUAL}),
         (compares_something_else, {}),
+        (compares_sizes_and_sums, {}),
         (Loss().__call__, {"targets": -9}),
     ],
 )

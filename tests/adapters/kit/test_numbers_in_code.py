@@ -1,5 +1,6 @@
 """Numbers of ``self``, configurations, globals and closures: read by name; those of micro-batches set to 1."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -78,6 +79,34 @@ def test_a_count_of_micro_batches_becomes_one(function: Any, scaled: float, name
     assert set_numbers(function, {}, ONE) == [name]
     assert function(1.0) == scaled
     assert set_numbers(function, {}, ONE) == []
+
+
+@dataclass
+class _Bounds:
+    """Clip ranges that a subclass inherits."""
+
+    clip_low: float = 0.2
+    clip_high: float = 0.3
+
+
+class _Inherited(_Bounds):
+    """A configuration without fields of its own."""
+
+
+@dataclass(slots=True)
+class _Slots:
+    """Clip ranges without a ``__dict__``."""
+
+    clip_low: float = 0.2
+    clip_high: float = 0.3
+
+
+@pytest.mark.parametrize("kind", [_Bounds, _Inherited, _Slots])
+def test_a_forgotten_range_of_any_kind_of_object(kind: Callable[[], object]) -> None:
+    def clipped(ratio: float, args: Any) -> float:
+        return ratio - float(args.clip_low)
+
+    assert named_numbers(clipped, {"args": kind()}) == {"clip_low": 0.2, "clip_high": 0.3}
 
 
 def test_of_a_global_and_a_passed_object(monkeypatch: pytest.MonkeyPatch) -> None:

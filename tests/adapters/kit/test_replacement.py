@@ -1,5 +1,8 @@
 """Replaced globals return to their values; a bare instance has only the attributes that it was given."""
 
+import inspect
+from abc import ABC, abstractmethod
+
 import pytest
 
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
@@ -31,3 +34,17 @@ def test_init_does_not_run() -> None:
     assert isinstance(instance, Owner)
     assert instance.double() == 6
     assert vars(instance) == {"size": 3}
+
+
+def test_instance_of_an_abstract_class() -> None:
+    """Its concrete methods run; the class itself stays abstract."""
+
+    class Owner(ABC):
+        @abstractmethod
+        def start(self) -> None: ...
+
+        def double(self) -> int:
+            return 2 * int(vars(self)["size"])
+
+    assert bare_instance(Owner, size=3).double() == 6
+    assert inspect.isabstract(Owner)

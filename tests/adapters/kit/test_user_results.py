@@ -79,12 +79,12 @@ def test_a_decision_keeps_what_is_not_trained() -> None:
 def test_results_that_cannot_be_read() -> None:
     """The entries, or the type, are in the message."""
     with pytest.raises(
-        CallFailed, match=r"^the result is a dict of a, b, expected one entry named loss: state its key"
+        CallFailed, match=r"^the result has the entries a, b, expected one entry named loss: state its key"
     ):
         NamedOutput("loss").read({"a": ROWS, "b": ROWS}, SIZES)
     with pytest.raises(
         CallFailed,
-        match=r"^loss of the result is of type list, expected a tensor: return a tensor, or .*torch.as_tensor",
+        match=r"^loss of the result is of type list, expected a tensor with one number: return the tensor, without",
     ):
         NamedOutput("loss").read([1.0], SIZES)
     with pytest.raises(CallFailed, match=r"^loss of the result is of dtype torch.complex64, expected real numbers: "):

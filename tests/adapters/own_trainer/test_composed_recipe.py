@@ -1,7 +1,7 @@
 """The trainer as a recipe composes it: what is read and claimed, and faults in functions of the user's own."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.laws.better_response_ranked_below import LAW as RANKED_BELOW
 from rl_sentinel.laws.dead_row_shifts_signal import LAW as DEAD_ROW
 from rl_sentinel.laws.differs_from_reference import LAW as FORMULA
+from rl_sentinel.laws.knob_without_effect import LAW as NO_EFFECT
 from rl_sentinel.laws.masking_differs_from_removal import LAW as REMOVAL
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPLIT
 from rl_sentinel.laws.rank_split_changes_loss import LAW as RANKS
@@ -102,8 +103,12 @@ def test_parts_of_the_reward_are_as_many_as_the_environment_has() -> None:
         ({"correction": CORRECTION}, (None, "group", None, None)),
         ({"kl": {"reward": 0.1}}, (None, "group", "outcome", "relative")),
         ({"estimator": {"name": "opo"}, "rollout": TURNS}, (None, "group", "outcome", "relative")),
+        (
+            {"correction": {**CORRECTION, "bounds": [{"name": "self_normalized"}]}},
+            (None, "batch", None, None),
+        ),
     ],
-    ids=["plain", "scaled", "clipped", "normalized", "weighed", "priced", "trained tokens alone"],
+    ids=["plain", "scaled", "clipped", "normalized", "weighed", "priced", "trained tokens alone", "self-normalized"],
 )
 def test_claims_are_those_that_the_composition_keeps(more: Mapping[str, Any], said: tuple[str | None, ...]) -> None:
     claims = _bound(more)[0].claims
@@ -125,6 +130,14 @@ def test_sound_loss_is_cut_over_parts_and_ranks() -> None:
     for law in (SPLIT, RANKS, FORMULA):
         found = _judged(law, loss)
         assert (found.tried > 0, found.found) == (True, None)
+
+
+@pytest.mark.parametrize("more", [{}, {"kl": {"loss": 0.1}}, {"kl": {"loss": 0.1, "estimator": "absolute"}}])
+@pytest.mark.parametrize("aggregation", [{}, {"aggregation": "token-sum", "length": 6}])
+def test_numbers_of_the_recipe_have_an_effect_on_the_loss(more: dict[str, Any], aggregation: dict[str, Any]) -> None:
+    _, loss = _bound({"loss": {**RECIPE["loss"], **aggregation}, **more})
+    found = _judged(NO_EFFECT, loss)
+    assert (found.tried > 0, found.found) == (True, None)
 
 
 def test_loss_that_cannot_be_cut_is_not() -> None:
@@ -164,6 +177,86 @@ def test_own_estimator_that_is_sound_holds(law: Any, tmp_path: Path) -> None:
 )
 def test_fault_in_an_own_estimator_is_found(law: Any, fault: Mapping[str, str], tmp_path: Path) -> None:
     assert _judged(law, _bound(_own(tmp_path, **fault))[0]).found is not None
+
+
+OWN_PPO = """
+import torch
+from rl_sentinel.signal.reduce import aggregate
+CLAIMS = {{"algorithm": "ppo", "ratio": "yes"}}
+
+def loss(logprob, old_logprob, advantage, *, mask, {parameters}, aggregation):
+    ratio = torch.exp(torch.where(mask, logprob - old_logprob, 0.0))
+    gain = torch.where(mask, advantage, 0.0)
+    clipped = ratio.clamp(1 - {low}, 1 + {high}) * gain
+    return aggregate(-torch.{choice}(ratio * gain, clipped), mask=mask, aggregation=aggregation)
+"""
+
+#: Names of the clip ranges of an own loss: its parameters, and their values in the recipe.
+CLIPS: Sequence[Mapping[str, float]] = (
+    {"clip_low": 0.2, "clip_high": 0.28},
+    {"eps_low": 0.2, "eps_high": 0.28},
+    {"cliprange": 0.2},
+    {"eps": 0.2},
+    {"cliprange": 0.2, "clip_high": 0.28},
+)
+
+
+@pytest.mark.parametrize("clips", CLIPS, ids=" ".join)
+@pytest.mark.parametrize(("choice", "sound"), [("minimum", True), ("maximum", False)])
+def test_own_loss_is_compared_whatever_its_clip_ranges_are_called(
+    clips: Mapping[str, float], choice: str, *, sound: bool, tmp_path: Path
+) -> None:
+    file, low, high = tmp_path / "own.py", next(iter(clips)), [*clips][-1]
+    text = OWN_PPO.format(parameters=", ".join(clips), low=low, high=high, choice=choice)
+    file.write_text(text, encoding="utf-8")
+    _, loss = _bound({"loss": {"name": f"{file}:loss", "aggregation": "token-mean", **clips}})
+    assert set(loss.settings[SETTING]) == {"clip_low", "clip_high"}
+    found = _judged(FORMULA, loss)
+    assert (found.tried > 0, found.found is None) == (True, sound)
+    assert (FORMULA.level_at(loss, found.found.case) if found.found else "") == ("" if sound else "fault")
+    if sound:
+        assert _judged(NO_EFFECT, loss).found is None
+
+
+def test_own_numbers_keep_their_names_if_they_are_weights_or_offsets(tmp_path: Path) -> None:
+    """A weight of an own loss is not the KL of the recipe, and a small offset is no clip range."""
+    file = tmp_path / "own.py"
+    text = OWN_PPO.format(parameters="beta, eps, cliprange", low="cliprange", high="cliprange", choice="minimum")
+    file.write_text(text.replace("-torch.", "-beta * torch."), encoding="utf-8")
+    numbers = {"beta": 1.0, "eps": 1e-4, "cliprange": 0.2}
+    loss = {"name": f"{file}:loss", "aggregation": "token-mean", **numbers}
+    _, bound = _bound({"loss": loss, "kl": {"loss": 0.02, "estimator": "k3"}})
+    given = {"beta": 1.0, "eps": 1e-4, "clip_low": 0.2, "clip_high": 0.2, "kl_loss_coef": 0.02}
+    assert bound.settings == {SETTING: given}
+    found = _judged(FORMULA, bound)
+    assert (found.tried > 0, found.found) == (True, None)
+
+
+def test_own_path_leaves_the_numbers_of_the_estimator_their_names(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "from rl_sentinel.signal.path import loss_ready\ndef path(rollout, by): return loss_ready(rollout, by=by)\n"
+    )
+    more = {"estimator": GAE, "critic": {"rate": 0.1}, "path": f"{tmp_path}/own.py:path"}
+    advantages, _ = _bound(more)
+    assert advantages.settings == {SETTING: {"discount": 0.9, "decay": 0.5}}
+    assert _judged(NO_EFFECT, advantages).found is None
+    assert advantages.claims.algorithm is None  # the path may change what the estimator returns
+
+
+@pytest.mark.parametrize(
+    ("clips", "knobs"), [({"eps_low": 0.2, "eps_high": 0.28}, ["clip_low"]), ({"eps": 0.2}, [])], ids=["one", "both"]
+)
+def test_own_knob_has_the_name_of_its_number_in_formulas(
+    clips: Mapping[str, float], knobs: list[str], tmp_path: Path
+) -> None:
+    file, low, high = tmp_path / "own.py", next(iter(clips)), [*clips][-1]
+    text = OWN_PPO.format(parameters=", ".join(clips), low=low, high=high, choice="minimum")
+    file.write_text(text.replace('"ratio": "yes"', f'"ratio": "yes", "knob:{low}": "0.1|0.4"'), encoding="utf-8")
+    _, loss = _bound({"loss": {"name": f"{file}:loss", "aggregation": "token-mean", **clips}})
+    assert [knob.name for knob in loss.claims.knobs] == knobs
+    for law in (NO_EFFECT, FORMULA):
+        found = _judged(law, loss)
+        assert (found.tried > 0, found.found) == (True, None)
 
 
 @pytest.mark.skipif(not FAULTS.exists(), reason="examples lie in the source tree, not in the wheel")

@@ -20,25 +20,56 @@ DATA = """
     import re
     from types import SimpleNamespace
 
+    hf_ds = None  # the data sets of a package that is not installed
+
     def _parse_generalized_path(path):
         found = re.match("(.*)@\\\\[(-?[0-9]*):]$", path)
         return (found[1], int(found[2])) if found else (path, 0)
 
     class Dataset:
-        def __init__(self, path, tokenizer, max_length, *, prompt_key, label_key, metadata_key):
+        def __init__(
+            self, path, tokenizer, processor, max_length, *, prompt_key, label_key, metadata_key, tool_key=None,
+            multimodal_keys=None, **template
+        ):
             file, start = _parse_generalized_path(path)
-            rows = [json.loads(line) for line in pathlib.Path(file).read_text().splitlines()][start:]
+            rows = [*READ][start:]
+            if tool_key:
+                texts = [tokenizer.apply_chat_template(row[prompt_key], TOOLS, tokenize=False) for row in rows]
+                rows = [{**row, prompt_key: text} for row, text in zip(rows, texts)]
+            for row in rows if multimodal_keys else []:
+                from slime.utils.processing_utils import process_vision_info
+                images, parts = list(row["images"] or []), []
+                for part in re.split("(<image>)", row[prompt_key]):
+                    image = {"type": "image", "image": images.pop(NEXT)} if part == "<image>" else None
+                    parts += [image or {"type": "text", "text": part}] if part else []
+                row["seen"] = process_vision_info([{"content": parts}], processor)
+                row[prompt_key] = tokenizer.apply_chat_template([{"content": parts}], tokenize=False)
             rows = [row for row in rows if max_length is None or LENGTH <= max_length]
+            if multimodal_keys and max_length:
+                rows = SORTED
             keys = {"prompt": prompt_key, "label": label_key, "metadata": metadata_key}
             self.samples = [SimpleNamespace(**{name: row[key] for name, key in keys.items()}) for row in ORDER]
+            for sample, row in zip(self.samples, ORDER):
+                sample.multimodal_inputs = row.get("seen")
 """
+
+
+SOUND = {
+    "LENGTH": "len(tokenizer.encode(row[prompt_key]))",
+    "NEXT": "0",
+    "SORTED": "rows",
+    "ORDER": "rows",
+    "READ": "map(json.loads, pathlib.Path(file).read_text().splitlines())",
+    "TOOLS": "row[tool_key]",
+}
 
 
 def _bound(loads: Loads, **words: str) -> tuple[Target, Boundary]:
     source = DATA
-    for name, word in {"LENGTH": "len(tokenizer.encode(row[prompt_key]))", "ORDER": "rows", **words}.items():
+    for name, word in {**SOUND, **words}.items():
         source = source.replace(name, word)
-    target = loads(FRAMEWORK, {"slime/utils/data.py": source})
+    vision = "def process_vision_info(messages, processor):\n    raise RuntimeError('an image is asked for')\n"
+    target = loads(FRAMEWORK, {"slime/utils/data.py": source, "slime/utils/processing_utils.py": vision})
     (boundary,) = datasets.boundaries(target)
     assert isinstance(boundary, Boundary)
     return target, boundary
@@ -56,6 +87,10 @@ def test_answers(loads: Loads) -> None:
         (DAT002, "up to a length", {"LENGTH": "len(row[prompt_key])"}),
         (DAT001, "default", {"ORDER": "rows[::-1]"}),
         (DAT002, "last rows", {"ORDER": "rows[1:]"}),
+        (DAT001, "tools", {"TOOLS": "rows[0][tool_key]"}),
+        (DAT001, "tools", {"READ": "hf_ds.from_json(file)"}),
+        (DAT001, "images", {"NEXT": "-1"}),
+        (DAT001, "images, up to a length", {"SORTED": "sorted(rows, key=lambda row: row['images'] is not None)"}),
     ],
 )
 @pytest.mark.parametrize("found", [False, True])
@@ -66,7 +101,10 @@ def test_found_where_broken_alone(
     broken: dict[str, str],
     found: bool,  # noqa: FBT001 - parametrised
 ) -> None:
-    """A length in characters; another order; one row too few."""
+    """A length in characters; another order; a row too few; tools of the first row; tools with the keys of all.
+
+    Images in another order; rows without images before those with images.
+    """
     target, boundary = _bound(loads, **(broken if found else {}))
     judgement = judged_at(law, boundary, setting, target)
     assert judgement.tried > 0

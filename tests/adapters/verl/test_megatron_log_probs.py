@@ -45,6 +45,8 @@ ACTOR = """
             return output, lambda output: (torch.tensor(1.0), {n: x[:, -width - 1 : -1] for n, x in output.items()})
 
         def compute_log_prob(self, data, calculate_entropy):
+            for chunk in self.actor_module:
+                MODE
             about, rows = data.meta_info, data.batch
             order = torch.arange(len(data))
             if about["use_dynamic_bsz"]:
@@ -52,10 +54,11 @@ ACTOR = """
             size = 1 if about["use_dynamic_bsz"] else about["micro_batch_size"]
             cut = [order[first : first + size] for first in range(0, len(data), size)]
             parts = [({name: column[own] for name, column in rows.items()}, about["temperature"]) for own in cut]
-            made = get_forward_backward_func()(
-                forward_step_func=self.step, data_iterator=iter(parts), model=self.actor_module,
-                num_microbatches=len(parts), forward_only=True,
-            )
+            with torch.no_grad():
+                made = get_forward_backward_func()(
+                    forward_step_func=self.step, data_iterator=iter(parts), model=self.actor_module,
+                    num_microbatches=len(parts), forward_only=True,
+                )
             log_probs, entropys = (torch.cat([one[n] for one in made])[BACK] for n in ("log_probs", "entropy"))
             return log_probs, entropys
 """
@@ -65,6 +68,7 @@ SOUND = {
     "AHEAD": "1",
     "ENTROPY": "entropy",
     "BACK": "order.argsort()",
+    "MODE": "chunk.eval()",
 }
 
 
@@ -100,6 +104,7 @@ def test_reads_back(loads: Loads) -> None:
         ("default", {"AHEAD": "0"}),  # labels of the token before
         ("default", {"ENTROPY": "vocab_parallel_entropy(logits)"}),  # of logits that are overwritten
         ("dynamic batch size", {"BACK": "order"}),
+        ("default", {"MODE": "chunk.train()"}),  # with dropout
     ],
 )
 def test_faults(loads: Loads, setting: str, broken: dict[str, str]) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,8 +10,10 @@ from adapters.checks import bound, judged_at
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl_specimen import files
+from rl_sentinel.adapters.kit.chat_template import END, REPLY, ChatTokenizer
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK
+from rl_sentinel.adapters.verl.tool_turns import count_wrong
 from rl_sentinel.laws.conversation_tokens_differ import LAW as TOK001
 
 Loads = Callable[..., Target]
@@ -20,6 +23,23 @@ BASE = """
         def __init__(self, trainer_config, server_manager, tokenizer, dataset_cls, **about):
             self.rollout, self.server = trainer_config.config.actor_rollout_ref.rollout, server_manager
             self.tokenizer = tokenizer
+"""
+
+#: The constructor of earlier releases, which read the options once per class.
+OLDER = """
+    class AgentLoopBase:
+        known = False
+
+        def __init__(self, trainer_config, server_manager, tokenizer, **about):
+            self.read(trainer_config.config, tokenizer)
+            self.server = server_manager
+
+        @classmethod
+        def read(cls, config, tokenizer):
+            if not getattr(cls, "_class_initialized", False):
+                cls._class_initialized = True
+                cls.rollout, cls.tokenizer = config.actor_rollout_ref.rollout, tokenizer
+                cls.system = tokenizer.apply_chat_template([{}])
 """
 
 SCHEMAS = """
@@ -91,13 +111,13 @@ CONFIG: dict[str, dict[str, dict[str, dict[str, str]]]] = {
 }
 
 
-def _load(loads: Loads, **broken: str) -> Target:
+def _load(loads: Loads, base: str = BASE, **broken: str) -> Target:
     source = LOOP
     for word, code in {**SOUND, **broken}.items():
         source = source.replace(word, code)
     folder = "verl/experimental/agent_loop"
     tree = {
-        f"{folder}/agent_loop.py": BASE,
+        f"{folder}/agent_loop.py": base,
         f"{folder}/tool_parser.py": PARSER,
         f"{folder}/tool_agent_loop.py": source,
         "verl/tools/schemas.py": SCHEMAS,
@@ -129,9 +149,35 @@ def test_reads_back(loads: Loads) -> None:
     ],
 )
 @pytest.mark.parametrize("found", [False, True])
-def test_tokens_mask_and_log_probs(loads: Loads, setting: str, broken: dict[str, str], found: bool) -> None:  # noqa: FBT001 - parametrised
+@pytest.mark.parametrize("base", [BASE, OLDER], ids=["each loop", "per class"])
+def test_tokens_mask_and_log_probs(
+    loads: Loads,
+    setting: str,
+    broken: dict[str, str],
+    found: bool,  # noqa: FBT001 - parametrised
+    base: str,
+) -> None:
     """A lost separator, trained tool results, their log-probs, and a mask or experts cut elsewhere, or not."""
-    target = _load(loads, **(broken if found else {}))
+    target = _load(loads, base, **(broken if found else {}))
     judgement = judged_at(TOK001, bound(FRAMEWORK, target)["run", setting], setting, target)
     assert judgement.tried > 0
     assert (judgement.found is not None) is found
+
+
+@pytest.mark.parametrize(("mask", "wrong"), [(0, 0.0), (1, 3.0)])
+def test_mask_is_compared_without_separators(mask: int, wrong: float) -> None:
+    """If only the newlines after replies are missing, the mask and the log-probs are compared, too."""
+    tokenizer = ChatTokenizer()
+    messages = [{"role": role, "content": role} for role in ("user", REPLY, "user", REPLY)]
+    prompt, reply = tokenizer.apply_chat_template(messages[:1], add_generation_prompt=True), tokenizer(REPLY + END)
+    turn = tokenizer.apply_chat_template(messages[2:3], add_generation_prompt=True)
+    ids, sampled = reply["input_ids"], len(reply["input_ids"])
+    output = SimpleNamespace(
+        prompt_ids=prompt,
+        response_ids=[*ids, *turn, *ids],
+        response_mask=[1] * sampled + [mask] * 3 + [0] * (len(turn) - 3) + [1] * sampled,
+        response_logprobs=[-0.125, -0.25, *([0.0] * len(turn)), -0.375, -0.5],
+    )
+    tokens, masks, log_probs = count_wrong(tokenizer, messages, output, limit=50)
+    assert tokens > 0
+    assert (masks, log_probs) == (wrong, 0.0)

@@ -124,11 +124,18 @@ TRAINER = """
             n = self.config["actor_rollout_ref"]["rollout"]["n"]
             labels = {"raw_prompt": np.repeat(columns["raw_prompt"], n), "PROMPT_ID": np.repeat(columns["index"], n)}
             batch = self.async_rollout_manager.generate_sequences(DataProto.from_dict(tensors, labels))
+            self._scored(batch)
             if self.config["algorithm"]["adv_estimator"] == "remax":
                 greedy = DataProto.from_dict(tensors, labels, {"do_sample": False})
-                rewards = self.async_rollout_manager.generate_sequences(greedy).batch["rm_scores"]
+                answers = self.async_rollout_manager.generate_sequences(greedy)
+                rewards = GREEDY
                 batch.batch["reward_baselines"] = BASELINES
             return batch, UIDS
+
+        def _scored(self, batch):
+            if self.use_rm:
+                batch.batch["rm_scores"] = self.rm_wg.compute_rm_score(batch).batch["rm_scores"]
+            return batch.batch["rm_scores"]
 
         def _update(self, generated, uids):
             batch = generated.batch
@@ -169,10 +176,12 @@ def _bound(
     restore: str = RESTORED,
     uids: str = 'labels["PROMPT_ID"]',
     baselines: str = "rewards.sum(1)",
+    greedy: str = "self._scored(answers)",
     **sends: str,
 ) -> tuple[Target, dict[str, Boundary]]:
     tree = files()
     trainer = TRAINER.replace("RESTORE", restore).replace("UIDS", uids).replace("BASELINES", baselines)
+    trainer = trainer.replace("GREEDY", greedy)
     for place, code in (SENDS | sends).items():
         trainer = trainer.replace(place, code)
     tree["verl/trainer/ppo/core_algos.py"] += REMAX
@@ -189,10 +198,15 @@ def _bound(
     return target, {next(iter(one.settings)): one for one in made if isinstance(one, Boundary)}
 
 
+_WITH_MODEL = "update, remax, a reward model"
+
+
 def test_all_boundaries_answer(loads: Loads) -> None:
     target, boundaries = _bound(loads)
-    assert list(boundaries) == ["two epochs", "update, grpo", "update, gae", "update, remax"]
-    assert answering({(name, name): one for name, one in boundaries.items()}, target) == []
+    scored = ["update, grpo, a reward model", _WITH_MODEL]
+    assert list(boundaries) == ["two epochs", "update, grpo", "update, gae", "update, remax", *scored]
+    every = {(name, setting): one for name, one in boundaries.items() for setting in one.settings}
+    assert answering(every, target) == []
     check_round_trips(target, boundaries.values())
 
 
@@ -248,6 +262,16 @@ def test_greedy_rewards_of_other_prompts_found(loads: Loads, baselines: str) -> 
     judgement = judged_at(REF001, boundaries["update, remax"], "update, remax", target)
     assert judgement.tried > 0
     assert (judgement.found is None) == (baselines == "rewards.sum(1)")
+
+
+@pytest.mark.parametrize(("greedy", "sound"), [("self._scored(answers)", True), ("self.reward_fn(answers)", False)])
+def test_baseline_without_the_reward_model_found(loads: Loads, greedy: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+    """Responses are scored by a reward model, but the baseline by a reward function."""
+    target, boundaries = _bound(loads, greedy=greedy)
+    for setting, holds in (("update, remax", True), (_WITH_MODEL, sound)):
+        judgement = judged_at(REF001, boundaries[setting], setting, target)
+        assert judgement.tried > 0
+        assert (judgement.found is None) is holds
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,20 @@ PROTOCOL = """
             ) else made.non_tensor_batch
             return made
 
+        def reorder(self, indices):
+            order = indices.tolist()
+            self.batch = {name: column[order] for name, column in self.batch.items()}
+            self.non_tensor_batch = {name: column[OTHERS] for name, column in self.non_tensor_batch.items()}
+
+        def select_idxs(self, idxs):
+            return self[SELECTED]
+
+        def __getstate__(self):
+            return STATE, self.non_tensor_batch, self.meta_info
+
+        def __setstate__(self, state):
+            self.batch, self.non_tensor_batch, self.meta_info = state
+
         def make_iterator(self, mini_batch_size, epochs, seed):
             for _ in range(epochs):
                 for start in range(0, len(self), mini_batch_size):
@@ -72,6 +86,9 @@ SOUND = {
     "MEASURED": "parts",
     "STACKED_LIKE_INTERLEAVED": "False",
     "FIRST": "start",
+    "OTHERS": "order",
+    "SELECTED": "idxs",
+    "STATE": "self.batch",
 }
 
 
@@ -89,7 +106,8 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
 def test_sound(loads: Loads) -> None:
     """Each row is where it was, with its columns, and is used as often as it should be."""
     target, found = _bound(loads)
-    assert sorted(found) == ["concat", "make_iterator", "repeat", "unpad_dataproto"]
+    operations = ["__getstate__", "concat", "make_iterator", "reorder", "repeat", "select_idxs", "unpad_dataproto"]
+    assert sorted(found) == operations
     assert answering({(name, s): one for name, one in found.items() for s in one.settings}, target) == []
     for boundary in found.values():
         for setting in boundary.settings:
@@ -105,10 +123,20 @@ def test_sound(loads: Loads) -> None:
         ("concat", "default", {"MEASURED": "parts[:1]"}),
         ("repeat", "stacked", {"STACKED_LIKE_INTERLEAVED": "True"}),
         ("make_iterator", "default", {"FIRST": "0"}),
+        ("reorder", "default", {"OTHERS": "range(len(order))"}),
+        ("select_idxs", "default", {"SELECTED": "sorted(idxs)"}),
+        (
+            "__getstate__",
+            "default",
+            {"STATE": "{k: v.half() if v.is_floating_point() else v for k, v in self.batch.items()}"},
+        ),
     ],
 )
 def test_found(loads: Loads, name: str, setting: str, broken: dict[str, str]) -> None:
-    """Padding that stays, measurements of one rank alone, labels in another order, one mini-batch again and again."""
+    """Padding that stays, measurements of one rank alone, labels in another order, one mini-batch again and again.
+
+    Labels that stay where they were, rows in their old order, numbers in another type.
+    """
     target, found = _bound(loads, **broken)
     laws = (PLC004, DAT002)
     assert any(judged_at(law, found[name], setting, target).found is not None for law in laws)

@@ -39,6 +39,7 @@ def test_draw_that_its_law_does_not_make_is_told(tmp_path: Path) -> None:
     )
 
 
+REPORT = "expected a report of an audit: name a file that audit --json wrote"
 NAMES = "expected a finding of an audit: audit again"
 
 
@@ -55,14 +56,14 @@ def test_evidence_of_both_schemas_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        ({"findings": 3}, "[findings] is not a list, expected a report of an audit"),
-        ([3], "[findings] is not a list, expected a report of an audit"),
-        ([{"findings": []}, {}], "[1.findings] is not a list, expected a report of an audit"),
+        ({"findings": 3}, f"[findings] is not a list, {REPORT}"),
+        ([3], f"[findings] is missing, {REPORT}"),
+        ([{"findings": []}, {}], f"[1.findings] is missing, {REPORT}"),
         ({"findings": [{}]}, f"[findings.0.evidence] is not an object, {NAMES}"),
         ({"findings": []}, " has no finding, expected a report with findings to replay"),
         ([], " has no finding, expected a report with findings to replay"),
         (3, f"[top] is not an object, {NAMES}"),
-        ({}, f"[kind]: Field required, {NAMES}"),
+        ({}, f"[kind] is missing, {NAMES}"),
         (
             evidence(kind="x"),
             " is 'x', expected 'rl_sentinel_training_signal_validation': name a file that audit --json wrote",
@@ -83,7 +84,7 @@ def test_what_is_no_evidence_is_told_in_one_line(tmp_path: Path, data: Any, word
 
 
 def test_edited_record_is_told(tmp_path: Path) -> None:
-    with pytest.raises(SentinelError, match=r"\[law\] is 'XYZ999', which is no law: audit again"):
+    with pytest.raises(SentinelError, match=r"\[law\] is 'XYZ999', expected the code of a law: audit again"):
         stored(_file(tmp_path, evidence(law="XYZ999")))
     record = evidence()
     record["constructed_scenario"]["draw"] = {"variant": 10**6}

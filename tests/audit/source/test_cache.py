@@ -83,7 +83,9 @@ def test_file_in_the_place_of_an_entry(tmp_path: Path, monkeypatch: pytest.Monke
     place.write_text("", encoding="utf-8")
     with pytest.raises(SentinelError) as told:
         cache.cached_folder("k", "x", _make)
-    assert str(told.value) == f"cache[{place}] is a file, expected a folder: delete this file to fetch it again"
+    assert (
+        str(told.value) == f"cache[{place}] is a file, expected a folder: delete this file, and run the command again"
+    )
 
 
 def test_entry_that_another_process_made_meanwhile_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,7 @@ def test_damaged_cache_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     place = cached_folder("releases", "x-1", make)
     assert cached_folder("releases", "x-1", lambda _to: None) == place
     (place / "a.py").write_text("2", encoding="utf-8")
-    with pytest.raises(SentinelError, match=r"is damaged .*: delete this folder to fetch it again"):
+    with pytest.raises(SentinelError, match=r"is damaged .*: delete this folder, and run"):
         cached_folder("releases", "x-1", lambda _to: None)
 
 

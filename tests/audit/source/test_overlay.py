@@ -40,6 +40,6 @@ def test_failure_is_told_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.
         overlay.overlays(_framework("a==1"), "")
     assert str(told.value) == (
         "packages that f imports (a==1) are not in the cache and cannot be fetched "
-        "(ERROR: No matching distribution found for a==1): connect once to a package index that has these packages"
+        "(ERROR: No matching distribution found for a==1): fix this, or connect once to an index of these packages"
     )
     assert [p for p in (tmp_path / "overlays").iterdir() if p.is_dir()] == []

@@ -105,7 +105,10 @@ def test_table_is_read_from_a_folder_below(tmp_path: Path) -> None:
         ),
         (
             "[tool.rl-sentinel.functions]\n",
-            "[tool.rl-sentinel.functions] is empty, expected at least one function (docs/project.md)",
+            (
+                "[tool.rl-sentinel.functions] is empty, expected at least one function: list functions, as in "
+                '[tool.rl-sentinel.functions."mine:advantages"]'
+            ),
         ),
     ],
 )

@@ -31,6 +31,8 @@ def _put(root: Path, **files: str) -> Path:
         ({"pyproject.toml": '[project]\nname = "frame"\ndynamic = ["version"]\n'}, ""),
         ({"pyproject.toml": "not toml"}, ""),
         ({"frame/VERSION": "unknown"}, ""),
+        ({"frame/__init__.py": "__version__ = '0.4.7.devO'\n"}, "0.4.7"),  # the letter in place of the digit
+        ({"frame/VERSION": "1.0 and later"}, ""),
         ({"frame/number": "1.0", "frame/__init__.py": "__version__ = '2.0'\n"}, "1.0"),
         ({}, ""),
     ],

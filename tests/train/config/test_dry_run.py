@@ -22,6 +22,8 @@ CHOSEN = {"name": "largest", "share": 0.3}
         ({"name": "clip_cov", "clip_low": 0.2, "clip_high": 0.2, "chosen": CHOSEN}, True, True),
         ({"name": "kl_cov", "penalty": 1.0, "chosen": CHOSEN}, False, True),
         ({"name": "dro", "penalty": 0.1}, False, True),
+        ({"name": "training:divided_by_the_longest_row"}, True, False),
+        ({"name": "training:scaled_by_the_largest"}, True, False),
     ],
 )
 def test_loss_form(loss: dict[str, Any], lazy: bool, additive: bool) -> None:  # noqa: FBT001 - a row of the table

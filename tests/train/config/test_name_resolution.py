@@ -13,7 +13,7 @@ def test_columns_are_not_parameters_of_the_recipe() -> None:
         return reward * factor
 
     assert bind_parameters("estimator", halved, {}, frozenset({"reward"}))(2.0) == 1.0
-    with pytest.raises(SentinelError, match=r"estimator.reward is unknown, expected one of factor"):
+    with pytest.raises(SentinelError, match=r"estimator.reward is set, expected no value: the trainer passes"):
         bind_parameters("estimator", halved, {"reward": 1.0}, frozenset({"reward"}))
 
 

@@ -31,7 +31,7 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ({"estimator": {"name": "rloo", "k": 1}}, "estimator.k is unknown, expected no parameters: remove it"),
         (
             {"estimator": {"name": "training:unknown_column"}},
-            "estimator needs column mood, which the trainer does not have: choose another function",
+            "estimator needs column mood, which the trainer does not have, expected one of ",
         ),
         (
             {"estimator": {"name": "remax"}, "reward": {"scale": 2.0}},
@@ -66,7 +66,7 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ),
         (
             {"estimator": GDPO, "environment": MARKED, "kl": {"reward": 0.1}},
-            "kl_coefficient is given, expected no kl_coefficient with gdpo.advantages",
+            "kl.reward is 0.1, expected 0 with estimator gdpo, which reads reward parts only: set kl.loss instead",
         ),
         (
             {"estimator": TURNS, "critic": {"rate": 0.1}, "rollout": {"turns": 2, "merged": False}},
@@ -233,7 +233,7 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ),
         (
             {"rollout": {"engine": "http", "url": "http://[bad"}},
-            "rollout.url is 'http://[bad', expected an address such as",
+            "rollout.url is 'http://[bad', expected one address, such as",
         ),
         (
             {"rollout": {"url": "http://there"}},
@@ -252,6 +252,12 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         (
             {"correction": {"weight": "token_weight"}},
             "correction.weight 'token_weight' is unknown, the nearest is 'token_weights'",
+        ),
+        # A log-ratio is no weight, and a factor of a KL is no KL.
+        ({"correction": {"weight": "log_ratios"}}, "correction.weight 'log_ratios' is unknown, expected one of token_"),
+        (
+            {"kl": {"estimator": "importance_weighted"}},
+            "kl.estimator 'importance_weighted' is unknown, expected one",
         ),
     ],
 )
@@ -282,3 +288,19 @@ def test_parameters_are_bound() -> None:
 @pytest.mark.parametrize("clip", [{"name": "ppo", "clip_low": 1.0}, {"name": "gmpo", "clip_low": 1.5}])
 def test_lower_clip_of_1_or_in_nats_is_accepted(clip: dict[str, Any]) -> None:
     assert select_components(recipe(loss={**PPO, **clip})).loss.keywords["clip_low"] == clip["clip_low"]  # type: ignore[attr-defined]  # parameters bound
+
+
+@pytest.mark.parametrize(
+    ("loss", "kl", "lazy"),
+    [
+        ({"name": "reinforce"}, None, True),
+        ({"name": "reinforce"}, {"loss": 0.1}, False),
+        ({"name": "training:scaled_by_the_largest"}, None, False),
+    ],
+    ids=["library", "library with a KL", "own"],
+)
+def test_rows_with_advantage_zero_are_skipped_only_where_they_have_no_gradient(
+    loss: dict[str, Any], kl: dict[str, float] | None, *, lazy: bool
+) -> None:
+    config = recipe(loss={**loss, "aggregation": "token-mean"}, kl=kl)
+    assert select_components(config).lazy == lazy

@@ -32,6 +32,15 @@ def test_rejected_conversation_is_one_line() -> None:
         render_template(CHATML, [{"role": "tool", "content": ""}], {})
 
 
+@pytest.mark.parametrize(
+    "template",
+    ["{{ 1 / 0 }}", "{% for n in range(10**9) %}{% endfor %}", "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"],
+)
+def test_any_exception_of_a_template_is_one_line(template: str) -> None:
+    with pytest.raises(SentinelError, match=r"chat.template cannot render a conversation \(.+\): fix the Jinja file$"):
+        render_template(template, [{"role": "user", "content": "1+1"}], {})
+
+
 def test_template_files(tmp_path: Path) -> None:
     place = tmp_path / "chat.jinja"
     place.write_text(CHATML, encoding="utf-8")

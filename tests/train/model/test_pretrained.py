@@ -98,7 +98,7 @@ def test_damaged_weights_are_one_line(monkeypatch: pytest.MonkeyPatch, error: Ex
     there: Any = ModuleType("transformers")
     there.AutoModelForCausalLM = there.AutoTokenizer = SimpleNamespace(from_pretrained=from_pretrained)
     monkeypatch.setitem(sys.modules, "transformers", there)
-    require_transformers()
+    require_transformers("policy.load")
     with pytest.raises(
         SentinelError, match=rf"^policy.load 'some' cannot be loaded \({words}.*\): fix this, or name a folder"
     ) as raised:

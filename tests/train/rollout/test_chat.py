@@ -72,8 +72,8 @@ def test_template_without_earlier_turns_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "chat.jinja").write_text("{{ messages[0].content }}")
     environment = _wrapped(Calls(), ChatSettings(template=str(tmp_path / "chat.jinja")))
     words = (
-        "^chat template leaves out an earlier response, expected all turns: set chat.template to a Jinja file that "
-        "renders all turns$"
+        "^chat template leaves out or changes an earlier response, expected all turns: set chat.template to a "
+        "Jinja file that renders all turns$"
     )
     with pytest.raises(SentinelError, match=words):
         environment.reply(Task("ab", ""), ("d",), ended=True)
@@ -90,3 +90,9 @@ def test_invalid_chat_is_reported_before_a_model_is_built(tmp_path: Path, settin
     )
     with pytest.raises(SentinelError, match=words):
         select_components(recipe(chat=settings.model_dump(), warm={"steps": 1}))
+
+
+def test_template_without_messages_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "chat.jinja").write_text("answer:")
+    with pytest.raises(SentinelError, match=r"^chat template renders 'answer:' for the message 'hello', expected"):
+        _wrapped(Calls(), ChatSettings(template=str(tmp_path / "chat.jinja")))

@@ -66,7 +66,7 @@ def test_wrong_reply_of_several_names_the_method() -> None:
 @pytest.mark.parametrize(
     ("function", "answer", "line"),
     [
-        ("task", ("a", "b"), "returned ('a', 'b'), expected a Task whose prompt is a str"),
+        ("task", ("a", "b"), "returned ('a', 'b'), expected a Task of rl_sentinel.train.rollout.interfaces whose"),
         ("task", Task(3, "b"), "returned Task(prompt=3, answer='b'), expected a Task"),  # type: ignore[arg-type]  # the wrong type
         ("task", KeyError("x"), "raised KeyError: 'x', at "),
         ("reply", None, "returned None, expected a text or an Outcome"),
@@ -80,9 +80,9 @@ def test_wrong_reply_of_several_names_the_method() -> None:
         ),
         ("reply", SystemExit(1), "raised SystemExit: 1, at "),
         ("reply", StopIteration(), "raised StopIteration, at "),
-        ("warm", None, "returned None, expected a prompt that is not empty, a response, and whether it ends"),
-        ("warm", ("", "a", True), "returned ('', 'a', True), expected a prompt that is not empty, a response"),
-        ("warm", ("a", "a"), "returned ('a', 'a'), expected a prompt that is not empty, a response"),
+        ("warm", None, "returned None, expected (prompt, response, ends): two strings"),
+        ("warm", ("", "a", True), "returned ('', 'a', True), expected (prompt, response, ends): two strings"),
+        ("warm", ("a", "a"), "returned ('a', 'a'), expected (prompt, response, ends): two strings"),
     ],
 )
 def test_invalid_answer_is_one_line(function: str, answer: Any, line: str) -> None:
@@ -111,7 +111,8 @@ def test_other_attributes_are_the_inner_environments() -> None:
     assert isinstance(environment, CheckedWarmStartEnvironment)
     assert not hasattr(wrap_environment(TwoTurns(), "training:TwoTurns"), "warm")
     with pytest.raises(
-        SentinelError, match=re.escape("environment.name 'm:n' is 3, expected methods task() and reply(): name")
+        SentinelError,
+        match=re.escape("environment.name 'm:n' is 3, expected methods task() or numbered_task(), and rep"),
     ):
         CheckedEnvironment(3, "m:n")
 

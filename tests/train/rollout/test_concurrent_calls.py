@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import reward_functions
-from rl_sentinel.train.rollout.concurrent_calls import Call, call_all
+from rl_sentinel.train.rollout.concurrent_calls import Call, TimeLimitError, call_all
 
 
 @pytest.fixture(autouse=True)
@@ -106,7 +106,7 @@ def test_results_that_wait_while_this_process_does_not_run_are_taken() -> None:
 def test_calls_that_move_to_threads_get_one_after_all_threads_have_ended() -> None:
     plain = [Call(abs, {}, 5.0)] * 3  # raises: a parameter is missing
     results = call_all([*plain, *_calls("blocks_too_on_b", "bbb", seconds=0.3)], concurrency=1)
-    assert [type(result) for result in results] == [TypeError] * 3 + [TimeoutError] * 3
+    assert [type(result) for result in results] == [TypeError] * 3 + [TimeLimitError] * 3
 
 
 def test_call_that_keeps_the_global_lock_ends_the_process_with_its_traceback() -> None:

@@ -80,7 +80,7 @@ def test_unended_trajectories_are_rejected_or_suppressed() -> None:
 def test_missing_outcome_after_the_last_turn_is_rejected() -> None:
     words = (
         r"^the environment replied with a text in turn 1, expected an Outcome in the last turn: "
-        r"increase rollout.turns$"
+        r"return an Outcome by then, or increase rollout.turns$"
     )
     with pytest.raises(SentinelError, match=words):
         _play_two_turns(turns=1)
@@ -94,7 +94,8 @@ def test_turns_stop_with_the_last_outcome() -> None:
 def test_turn_without_room_is_rejected() -> None:
     tokenizer = CharacterTokenizer(8)  # a prompt of 2, a response of 2 and the bar: 5, and 4 may follow
     episodes = start_episodes(TwoTurns(), tokenizer, DRAWS, prompts=1, responses=2)
-    with pytest.raises(SentinelError, match=r"^rollout.tokens is 4 after a prompt of 5 tokens, expected at most 8"):
+    told = r"^rollout.tokens is 4 after a prompt with responses and replies of 5 tokens, expected at most 8 in total: "
+    with pytest.raises(SentinelError, match=told):
         play_episodes(episodes, ScriptedEngine(["a", "b", "", "bb"]), TwoTurns(), tokenizer, turns=2, draws=DRAWS)
 
 

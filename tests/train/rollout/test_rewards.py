@@ -76,6 +76,8 @@ def test_failure_costs_its_own_response(name: str, words: str) -> None:
         ("returns_text", "returned 'x', expected a finite number"),
         ("returns_nan", "returned nan, expected a finite number"),
         ("returns_too_much", "returned 1e+200, expected a magnitude of at most 3.40282e+38 (float32)"),
+        ("returns_a_huge_integer", "returned 1000"),
+        ("returns_two_numbers", "returned a tensor of shape [2], expected a finite number"),
     ],
 )
 def test_bad_result_is_a_failure_in_one_line(name: str, words: str) -> None:
@@ -90,21 +92,24 @@ def test_bad_result_is_a_failure_in_one_line(name: str, words: str) -> None:
         (3, r"environment.reward is 3, expected a function, such as \"file.py:function\", or a list of \[{"),
         ([], r"environment.reward is \[\], expected a function"),
         ([{"function": "nowhere:f"}], r"environment.reward 'nowhere:f' cannot be imported \(No module named"),
-        ([{"weight": 1.0}], r"environment.reward.function is .*: field required"),
+        ([{"weight": 1.0}], r"environment.reward.function is missing, expected a value: add function"),
         (
             [{"function": f"{PLACE}letters", "seconds": 0.0}],
-            "environment.reward.seconds is 0.0: input should be greater than 0",
+            "environment.reward.seconds is 0.0, expected greater than 0",
         ),
-        ([{"function": f"{PLACE}letters", "limit": 3}], "environment.reward.limit is 3: extra inputs are not"),
+        ([{"function": f"{PLACE}letters", "limit": 3}], "environment.reward.limit is unknown, expected"),
         (f"{PLACE}NOT_A_FUNCTION", "environment.reward 'reward_functions:NOT_A_FUNCTION' is 3, expected a function"),
         (
             f"{PLACE}unknown_argument",
             "takes mood, expected parameters named prompt, response, answer, ended, bonus: rename the parameter",
         ),
-        (f"{PLACE}by_place", "'reward_functions:by_place' takes response by position, expected by name: remove `/`"),
+        (
+            f"{PLACE}by_place",
+            "'reward_functions:by_place' takes response by position, expected parameters by name: remove `/`",
+        ),
         (
             f"{PLACE}any_number",
-            r"'reward_functions:any_number' takes \*values by position, expected by name: remove `/`",
+            r"'reward_functions:any_number' takes \*values by position, expected parameters by name: remove `/`",
         ),
         (
             "builtins:max",
@@ -122,3 +127,19 @@ def test_invalid_functions_are_one_line(value: Any, line: str) -> None:
     with pytest.raises(SentinelError, match=line) as error:
         build_rewards(KEY, value, ["bonus"])
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["returns_an_array", "returns_a_tensor"])
+def test_an_array_or_tensor_with_one_entry_is_a_number(name: str) -> None:
+    (outcome,) = _score(f"{PLACE}{name}", {"response": "x", "answer": "a"})
+    assert (outcome.reward, outcome.failure) == (0.5, "")
+
+
+def test_a_sum_that_overflows_costs_its_own_response() -> None:
+    value = [{"function": f"{PLACE}short"}, {"function": f"{PLACE}returns_much_for_b", "weight": 10.0}]
+    fine, failed = _score(value, *({"response": "x", "answer": answer} for answer in "ab"))
+    assert not fine.failure
+    assert failed.failure == (
+        f"{KEY}[1] '{PLACE}returns_much_for_b' with weight 10 makes the sum of rewards 3e+39, expected a magnitude "
+        "of at most 3.40282e+38 (float32)"
+    )

@@ -17,6 +17,12 @@ def test_lines_are_rows(tmp_path: Path) -> None:
     assert load_rows(str(place)) == ({"prompt": "a\u2028b"}, {"prompt": "c", "n": 1})
 
 
+def test_byte_order_mark_is_no_part_of_the_first_row(tmp_path: Path) -> None:
+    place = tmp_path / "data.jsonl"
+    place.write_text('{"prompt": "a"}\n', encoding="utf-8-sig")
+    assert load_rows(str(place)) == ({"prompt": "a"},)
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [
@@ -76,7 +82,7 @@ def test_folder_with_one_data_set_takes_no_split(tmp_path: Path, monkeypatch: py
 
 def test_bad_folder_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _datasets(monkeypatch, FileNotFoundError("no dataset\nthere"))
-    words = r"cannot be loaded \(no dataset\), expected a folder that save_to_disk of `datasets` wrote$"
+    words = r"cannot be loaded \(no dataset there\), expected a folder that save_to_disk of `datasets` wrote$"
     with pytest.raises(SentinelError, match=words):
         load_rows(str(tmp_path))
     monkeypatch.setitem(sys.modules, "datasets", None)

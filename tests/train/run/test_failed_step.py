@@ -124,9 +124,7 @@ def test_fixed_step_no_longer_fails(tmp_path: Path) -> None:
 def test_other_file_is_rejected(tmp_path: Path) -> None:
     place = tmp_path / "a.pt"
     place.write_bytes(b"PK nothing")
-    with pytest.raises(
-        SentinelError, match=r"dump .*a.pt cannot be read .* expected the file of a stopped run"
-    ) as error:
+    with pytest.raises(SentinelError, match=r"dump .*a.pt cannot be read .* expected a file RUN/stopped-") as error:
         replay_failed_step(place)
     assert "\n" not in str(error.value)
 
@@ -135,5 +133,5 @@ def test_other_file_is_rejected(tmp_path: Path) -> None:
 def test_a_file_that_torch_did_not_write_is_named_without_advice_to_load_it(content: bytes, tmp_path: Path) -> None:
     place = tmp_path / "dump.pt"
     place.write_bytes(content)
-    with pytest.raises(SentinelError, match=r"cannot be read \(torch.save did not write it\), expected the file of a"):
+    with pytest.raises(SentinelError, match=r"cannot be read \(torch.save did not write it, or .*\), expected a "):
         replay_failed_step(place)

@@ -19,6 +19,7 @@ from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.train.config.selection import Selection
 from rl_sentinel.train.model.policy import init_policy
 from rl_sentinel.train.run.checkpoint import load_newest
+from rl_sentinel.train.run.distributed import Ranks
 from rl_sentinel.train.run.journal import read_metrics
 from rl_sentinel.train.run.loop import train
 from rl_sentinel.train.run.run_context import Callbacks
@@ -44,10 +45,19 @@ def test_equal_runs_have_equal_bytes(tmp_path: Path) -> None:
     assert "tokens_per_second" in read_metrics(tmp_path / "a" / "timing.jsonl")[0]
 
 
+def test_loss_whose_parts_do_not_add_up_needs_one_process(tmp_path: Path) -> None:
+    config = recipe(tmp_path, loss={"name": "training:not_additive", "aggregation": "token-mean"})
+    told = (
+        r"^2 processes share each mini-batch, expected one with loss training:not_additive: .* train with one process$"
+    )
+    with pytest.raises(SentinelError, match=told):
+        train(config, cache=folder_cache(tmp_path / "cache"), ranks=Ranks(rank=0, size=2))
+
+
 def test_missing_transformers_is_reported_before_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No folder is made, so that the same command runs after the installation."""
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(SentinelError, match=r"^policy.load needs transformers, which is not installed: pip install"):
+    with pytest.raises(SentinelError, match=r"^policy.load needs transformers, which cannot be imported .*: pip "):
         _run(tmp_path / "run", policy={"load": "somewhere"}, warm=None)
     assert not (tmp_path / "run").exists()
 
@@ -274,6 +284,6 @@ def test_checkpoint_is_bound_to_its_recipe(tmp_path: Path) -> None:
 
 
 def test_failed_start_leaves_its_folder_to_the_next_command(tmp_path: Path) -> None:
-    with pytest.raises(SentinelError, match="expected an address"):
+    with pytest.raises(SentinelError, match="expected one address"):
         _run(tmp_path, rollout={"engine": "http", "url": "nowhere"})
     assert len(read_metrics(_run(tmp_path, seed=3))) == 2

@@ -14,7 +14,7 @@ from rl_sentinel.train.model.policy import Policy, build_models, init_policy
 from rl_sentinel.train.model.prefill import response_states
 from rl_sentinel.train.model.readout import unchanged
 from rl_sentinel.train.run.distributed import ALONE
-from rl_sentinel.train.run.memory_plan import FLOAT, memory_size, plan_memory
+from rl_sentinel.train.run.memory_plan import FLOAT, PHASES, memory_size, plan_memory
 from training import recipe
 
 UPDATE: dict[str, Any] = {"prompts": 2, "rate": 1e-3}
@@ -125,8 +125,14 @@ def test_layers_that_are_computed_again_keep_their_inputs_and_one_layer() -> Non
 @pytest.mark.on_cpu
 def test_a_recipe_that_cannot_fit_is_one_line(tmp_path: Path) -> None:
     needed = replace(plan_memory(recipe(tmp_path)), available=10_000)
-    with pytest.raises(SentinelError, match=r"^the recipe needs .* on cpu, which has 0\.0 MiB: lower update\.rows"):
+    with pytest.raises(
+        SentinelError, match=r"^the recipe needs .* on cpu, which has 0\.0 MiB: train with \[policy\.lora\]"
+    ):
         needed.require_room()
+    for largest, fix in (("KV cache", "lower rollout"), ("activations", "lower update"), ("roots of second", "train")):
+        name = next(name for phase in PHASES for name in phase if name.startswith(largest))
+        with pytest.raises(SentinelError, match=rf"which has 0\.5 MiB: {fix}"):
+            replace(needed, needs={"weights": 2**18, name: 2**20}, available=2**19).require_room()
     plan_memory(recipe(tmp_path)).require_room()
 
 

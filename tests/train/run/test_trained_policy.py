@@ -45,6 +45,24 @@ def test_run_starts_from_the_policy_of_another(tmp_path: Path, run: Path) -> Non
         assert first["reward"] == logged[step]["reward"]
 
 
+@pytest.mark.parametrize("kl", [None, {"loss": 0.1}], ids=["no reference", "reference"])
+def test_other_weights_of_the_loaded_run_are_refused_if_a_reference_reads_them(
+    tmp_path: Path, run: Path, kl: dict[str, float] | None
+) -> None:
+    def go(steps: int) -> None:
+        more: dict[str, Any] = {"policy": {"load": str(run)}, "kl": kl, "checkpoint": {"every": 1}}
+        train(recipe(tmp_path / "next", steps=steps, **more), cache=folder_cache(tmp_path / "cache"))
+
+    go(1)
+    go(2)  # the same weights
+    shutil.rmtree(max((run / "checkpoints").iterdir()))
+    if kl is None:
+        go(3)
+        return
+    with pytest.raises(SentinelError, match=r"^policy.load has other weights than at the newest checkpoint in .*next"):
+        go(3)
+
+
 @pytest.mark.parametrize(
     ("name", "line"), [("none", "has no recipe.json, expected the folder of a run, or the `best` folder in it$")]
 )
@@ -75,7 +93,7 @@ def test_run_without_an_intact_checkpoint_is_one_line(tmp_path: Path, run: Path)
     ):
         load_run(str(run))
     shutil.rmtree(run / "best")
-    words = r"train with \[evaluation\] until evaluation.best is larger than before the first step$"
+    words = r"train until reward \(evaluation.best\) is larger than before the first step$"
     with pytest.raises(
         SentinelError, match=f"best has no checkpoint, expected the checkpoint of the best evaluation: {words}"
     ):
@@ -116,3 +134,31 @@ def test_exported_model_trains_and_is_exported_again(tmp_path: Path, run: Path, 
     own, theirs = load_run(str(tmp_path / "second"))[1], load_policy(str(tmp_path / "two"))
     torch.testing.assert_close(theirs(TOKEN), own(TOKEN), atol=1e-5, rtol=1e-5)
     assert (theirs(TOKEN) - load_policy(str(tmp_path / "one"))(TOKEN)).abs().max() > 1e-3
+
+
+@extra
+@pytest.mark.filterwarnings("ignore")  # as above
+@pytest.mark.parametrize("whole", [(), ("lm_head",)])
+@pytest.mark.on_cpu
+def test_exported_adapter_gives_the_policy_of_the_run(tmp_path: Path, run: Path, whole: tuple[str, ...]) -> None:
+    """Loaded by peft on the model that the run started from."""
+    peft = pytest.importorskip("peft")
+    from transformers import AutoModelForCausalLM  # noqa: PLC0415 - an extra
+
+    export_run(str(run), tmp_path / "one")
+    policy: dict[str, Any] = {"load": str(tmp_path / "one"), "lora": {"rank": 4, "whole": whole}}
+    train(recipe(tmp_path / "second", policy=policy, update={"prompts": 2, "rate": 5e-2}), cache=folder_cache(tmp_path))
+    export_run(str(tmp_path / "second"), tmp_path / "adapter", adapter=True)
+    base = AutoModelForCausalLM.from_pretrained(tmp_path / "one")
+    before = base(TOKEN).logits.detach()
+    loaded = peft.PeftModel.from_pretrained(base, str(tmp_path / "adapter"))
+    torch.testing.assert_close(loaded(TOKEN).logits, load_run(str(tmp_path / "second"))[1](TOKEN), atol=1e-5, rtol=1e-5)
+    assert (loaded(TOKEN).logits - before).abs().max() > 1e-3
+    assert peft.PeftConfig.from_pretrained(str(tmp_path / "adapter")).base_model_name_or_path == str(tmp_path / "one")
+
+
+@extra
+def test_run_without_an_adapter_is_one_line(tmp_path: Path, run: Path) -> None:
+    with pytest.raises(SentinelError, match=r"run has no adapter of a pretrained model, expected a run with LoRA"):
+        export_run(str(run), tmp_path / "adapter", adapter=True)
+    assert not (tmp_path / "adapter").exists()

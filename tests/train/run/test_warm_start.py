@@ -66,4 +66,6 @@ def test_cache_key_has_all_dependencies() -> None:
 
     assert key(base) == key(same)
     assert len({key(base), *map(key, others)}) == 4
+    environment = select_components(base).environment
     assert cache_key(base, select_components(recipe(environment={"name": "sort"})).environment) != key(base)
+    assert len({cache_key(base, environment, loaded) for loaded in ("", "one", "other")}) == 3

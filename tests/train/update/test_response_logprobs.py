@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from rl_sentinel.train.rollout.episodes import lay_out_episodes
+from rl_sentinel.train.update import response_logprobs as response_logprobs_module
 from rl_sentinel.train.update.response_logprobs import (
     compute_for_rows,
     response_logprobs,
@@ -15,6 +16,14 @@ from rl_sentinel.train.update.response_logprobs import (
 from training import recipe, sample_episodes
 
 
+@pytest.fixture(params=[0, response_logprobs_module.SINGLE_PASS], ids=["prefill", "by cost"])
+def single_pass(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The most work that a pass over whole sequences may add; with 0, shared prompts are always prefilled once."""
+    monkeypatch.setattr(response_logprobs_module, "SINGLE_PASS", request.param)
+    return int(request.param)
+
+
+@pytest.mark.usefixtures("single_pass")
 @pytest.mark.on_cpu
 def test_logprobs_are_those_of_single_sequences() -> None:
     _, policy, episodes = sample_episodes(recipe(rollout={"prompts": 3, "responses": 2, "tokens": 6}))
@@ -28,6 +37,7 @@ def test_logprobs_are_those_of_single_sequences() -> None:
         assert (values[row, length:] == 0).all()
 
 
+@pytest.mark.usefixtures("single_pass")
 @pytest.mark.on_cpu
 def test_rows_in_any_order_are_differentiable() -> None:
     _, policy, episodes = sample_episodes(recipe())
@@ -40,8 +50,9 @@ def test_rows_in_any_order_are_differentiable() -> None:
 
 @pytest.mark.parametrize("tokens", [1, 6])
 @pytest.mark.on_cpu
-def test_prefill_gives_the_gradient_of_a_single_pass(tokens: int) -> None:
+def test_prefill_gives_the_gradient_of_a_single_pass(tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which FSDP uses; prompts of two lengths, in float64."""
+    monkeypatch.setattr(response_logprobs_module, "SINGLE_PASS", 0)
     _, policy, episodes = sample_episodes(recipe(rollout={"prompts": 3, "responses": 4, "tokens": tokens}))
     for episode in episodes[:4]:
         episode.steps[0] = replace(episode.steps[0], prompt=(5, *episode.steps[0].prompt))
@@ -61,7 +72,7 @@ def test_prefill_gives_the_gradient_of_a_single_pass(tokens: int) -> None:
 
 
 @pytest.mark.on_cpu
-def test_equal_rows_run_once() -> None:
+def test_equal_rows_run_once(single_pass: int) -> None:
     _, policy, episodes = sample_episodes(recipe(rollout={"prompts": 2, "responses": 4, "tokens": 6}))
     for number, other in enumerate((0, 0, 2, 0, 4, 5, 5, 5)):
         episodes[number].steps[0] = replace(episodes[other].steps[0], trajectory=episodes[number].name)
@@ -79,13 +90,27 @@ def test_equal_rows_run_once() -> None:
         return values.detach(), torch.cat(grads).clone()
 
     together = run([list(range(8))])
-    assert row_counts == [len({e.context for e in episodes[:4]} | {(7, 8)} | {episodes[5].context}), 4]
+    prompts = len({e.context for e in episodes[:4]} | {(7, 8)} | {episodes[5].context})
+    assert row_counts == ([4] if single_pass else [prompts, 4])
     for one, alone in zip(together, run([[n] for n in range(8)]), strict=True):
         torch.testing.assert_close(one, alone, atol=1e-10, rtol=1e-8)
     assert float(together[1].abs().max()) > 1e-2
 
 
-def test_rows_of_similar_length_run_together() -> None:
+def test_prompts_that_no_rows_share_are_not_prefilled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(response_logprobs_module, "SINGLE_PASS", 0)
+    _, policy, episodes = sample_episodes(recipe(rollout={"prompts": 2, "responses": 2, "tokens": 6}))
+    laid = lay_out_episodes(episodes, merged=True, padding=policy.padding)
+    calls = list[int]()
+    policy.model.register_forward_hook(lambda *_: calls.append(1))
+    for rows, count in (([0, 2], 1), ([0, 1, 2], 2)):
+        calls.clear()
+        response_logprobs(policy, laid, torch.tensor(rows), temperature=1.0)
+        assert len(calls) == count, rows
+
+
+def test_rows_of_similar_length_run_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(response_logprobs_module, "SINGLE_PASS", 0)
     _, policy, episodes = sample_episodes(recipe(rollout={"prompts": 2, "responses": 4, "tokens": 6}))
     for number, episode in enumerate(episodes):
         size, step = 5 if number % 2 else 2, episode.steps[0]

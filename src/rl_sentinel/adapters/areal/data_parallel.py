@@ -1,7 +1,8 @@
 """AReaL's distribution of trajectories over data-parallel ranks, by the ranks themselves or by a controller."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +26,7 @@ from rl_sentinel.adapters.kit.requirements import (
     prompts_are_contiguous,
 )
 from rl_sentinel.adapters.kit.sequences import RaggedSequence
-from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -48,6 +49,9 @@ PREPARE, COLLECT = f"{CONTROLLER}._prepare_dispatch", f"{CONTROLLER}._collect_re
 #: Data-parallel ranks.
 RANKS = 2
 
+#: The images of trajectories: a list with one entry per trajectory. Revisions without images do not have this key.
+IMAGES = "multi_modal_input"
+
 _CALLER = (
     "areal/infra/workflow_executor.py: concat_padded_tensors of the trajectories of a prompt, one item per prompt; "
     "each data-parallel head samples as many prompts as the others"
@@ -58,36 +62,60 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the redistribution among ranks, and the dispatch of a controller with the merge of its results."""
     path = next((path for path in REDISTRIBUTE if target.has(path) and not target.fails(path)), "")
     if path and target.has(PAD) and target.has(GATHER):
-        yield from bindable(target, _redistributed(path))
+        yield from bindable(target, *_with_images(target, _redistributed(path)))
     if target.has(PREPARE) and target.has(COLLECT) and not target.fails(PREPARE):
-        yield from bindable(target, _dispatched())
+        yield from bindable(target, *_with_images(target, _dispatched()))
 
 
-def _items(pad: Callable[..., Any], rows: list[dict[str, Tensor]], prompts: list[int]) -> list[dict[str, Tensor]]:
-    """The trajectories of each prompt, padded to the longest one; ``place`` is a trajectory's row in the batch."""
+def _with_images(target: Target, boundary: Boundary) -> Iterator[Boundary]:
+    """A boundary and, in revisions whose padding knows images, the same for trajectories with images."""
+    yield boundary
+    if "multi_modal" in inspect.getsource(target.find(PAD)):
+        others = Output("B", "samples", "columns_of_others", at=Use("ranks")["others"], form=PerRow("list"))
+        yield replace(
+            boundary,
+            outputs={**boundary.outputs, "images": others},
+            settings={"images": {"images": True}},
+            # Lists of unequal lengths are refused: data.py, all_gather_tensor_container.
+            requires=tuple(dict.fromkeys((*boundary.requires, groups_are_equal))),
+            reach=f"{boundary.reach}; a workflow whose prompts have images, such as workflow/vision_rlvr.py",
+        )
+
+
+def _items(
+    pad: Callable[..., Any], rows: list[dict[str, Tensor]], prompts: list[int], *, images: bool
+) -> list[dict[str, Any]]:
+    """The trajectories of each prompt, padded to the longest one; ``place`` is a trajectory's row in the batch.
+
+    With ``images``, the image of a trajectory also encodes its row.
+    """
     kind = pad.__globals__.get("TensorDict")  # of the first releases
-    numbered = (without_padding(row) | {"place": torch.tensor([n])} for n, row in enumerate(rows))
+    numbered: Iterator[Any] = (without_padding(row) | {"place": torch.tensor([n])} for n, row in enumerate(rows))
+    if images:
+        numbered = (row | {IMAGES: [{"pixel_values": row["place"].reshape(1, 1).float()}]} for row in numbered)
     if kind is not None:
         numbered = (kind(row, batch_size=[1]) for row in numbered)
     return [pad([next(numbered) for _ in group]) for _, group in groupby(prompts)]
 
 
-def redistribute(
+def redistribute(  # noqa: PLR0913 - functions of the target, the rows, and a setting
     method: Callable[..., Any],
     pad: Callable[..., Any],
     gather: Callable[..., Any],
     rows: list[dict[str, Tensor]],
     prompts: list[int],
+    *,
+    images: bool,
 ) -> dict[str, list[Any]]:
     """Redistribute trajectories; return the trajectories that the ranks train on, and how often each one is used.
 
     Before the redistribution, ranks have consecutive prompts.
     """
-    items = _items(pad, rows, prompts)
+    items = _items(pad, rows, prompts, images=images)
     share = len(items) // RANKS
-    granularity = len(items[0]["place"])
+    granularity = 1 if images else len(items[0]["place"])  # dist_rollout.py: 1 by default, or the size of a group
 
-    def work(rank: int) -> list[dict[str, Tensor]]:
+    def work(rank: int) -> list[dict[str, Any]]:
         part = items[rank * share : (rank + 1) * share]
         whole = "granularity" in inspect.signature(method).parameters
         data = method(pad(part), granularity=granularity).data if whole else method(part).data
@@ -121,6 +149,8 @@ def dispatch(
     collect: Callable[..., Any],
     pad: Callable[..., Any],
     rows: list[dict[str, Tensor]],
+    *,
+    images: bool,
 ) -> dict[str, list[Any]]:
     """Dispatch trajectories; return those that the workers receive, and how often each trajectory is used.
 
@@ -130,7 +160,7 @@ def dispatch(
     owner = prepare.__globals__[prepare.__qualname__.partition(".")[0]]
     allocation = SimpleNamespace(parallel=SimpleNamespace(dp_size=RANKS))
     controller = bare_instance(owner, train_alloc=allocation, workers_is_dp_head=[True] * RANKS)
-    items = _items(pad, rows, list(range(len(rows))))
+    items = _items(pad, rows, list(range(len(rows))), images=images)
     (parts,), _, places = prepare(controller, items)
     merged = collect(controller, list(parts), places)
     columns = _rows_of([item for part in parts for item in part], rows)
@@ -140,9 +170,12 @@ def dispatch(
     return columns
 
 
-def _rows_of(items: list[dict[str, Tensor]], rows: list[dict[str, Tensor]]) -> dict[str, list[Any]]:
-    """The sequences of each row (-1 if lost), its reward (infinite if lost), and how often it is used."""
-    uses = [0] * len(rows)
+def _rows_of(items: list[dict[str, Any]], rows: list[dict[str, Tensor]]) -> dict[str, list[Any]]:
+    """The sequences of each row (-1 if lost), its reward (infinite if lost), and how often it is used.
+
+    ``others`` is 1 for a row that is used with the images of another row, or without its images.
+    """
+    uses, others = [0] * len(rows), [0.0] * len(rows)
     columns: dict[str, list[Any]] = {
         key: [torch.full_like(row[key][0, : int(row["attention_mask"].sum())], -1) for row in rows]
         for key in KEYS.values()
@@ -153,11 +186,18 @@ def _rows_of(items: list[dict[str, Tensor]], rows: list[dict[str, Tensor]]) -> d
         for n, place in enumerate(item["place"].tolist()):
             uses[place] += 1
             rewards[place] = float(item["rewards"][n])
+            others[place] = max(others[place], float(_image(item.get(IMAGES, []), n) != place))
             for key, column in columns.items():
                 aligned = item[key].shape == item["attention_mask"].shape
                 if aligned and len(item[key][n][: lengths[n]]) == len(column[place]):
                     column[place] = item[key][n][: lengths[n]]
-    return {**columns, "rewards": rewards, "uses": [float(count) for count in uses]}
+    return {**columns, "rewards": rewards, "uses": [float(count) for count in uses], "others": others}
+
+
+def _image(images: Sequence[dict[str, Tensor]], row: int) -> float:
+    """The number that the images of a row encode; -1 if it has none, or several."""
+    numbers = images[row]["pixel_values"] if row < len(images) and images[row] else torch.zeros(0)
+    return float(numbers) if numbers.numel() == 1 else -1.0
 
 
 def _redistributed(path: str) -> Boundary:
@@ -173,6 +213,7 @@ def _redistributed(path: str) -> Boundary:
                 "gather": Constant(Function(GATHER)),
                 "rows": EachRow(Table(rollout().parts)),
                 "prompts": PromptIds("list"),
+                "images": Knob("images", default=False),
             },
             produced_by={"rows": f"{ROLLOUT}; {_CALLER}"},
         ),
@@ -195,6 +236,7 @@ def _dispatched() -> Boundary:
                 "collect": Constant(Function(COLLECT)),
                 "pad": Constant(Function(PAD)),
                 "rows": EachRow(Table(rollout().parts)),
+                "images": Knob("images", default=False),
             },
             produced_by={"rows": f"{ROLLOUT}; train_controller.py, _custom_function_call: a list of trajectories"},
         ),

@@ -16,6 +16,7 @@ from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.sequences import AttentionMask, FullSequence, RaggedSequence, TokenVersions
+from rl_sentinel.adapters.kit.training_mode import outputs_in_mode
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
@@ -66,11 +67,18 @@ def engine_with_outputs(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL
         rows = own_part(inputs[OUTPUT_ROWS].reshape(-1), len(ids))
         matches = (kind.tokens[rows] == ids).unsqueeze(-1)
         padding = (ids == 0).unsqueeze(-1)  # padding has token 0 and row 0, but row 0 belongs to another position
-        return SimpleNamespace(logits=torch.where(matches | padding, kind.outputs[rows], 0.0).unsqueeze(0))
+        outputs = torch.where(matches | padding, kind.outputs[rows], 0.0).unsqueeze(0)
+        return SimpleNamespace(logits=outputs_in_mode(outputs, training=kind.training))
+
+    def train(_engine: object, mode: bool = True) -> None:  # noqa: FBT001, FBT002 - as the method
+        kind.training = mode
+
+    def evaluate(_engine: object) -> None:
+        kind.training = False
 
     del kind._compute_logprobs_entropy  # noqa: SLF001 - the fake for a model without logits
     kind.model = staticmethod(model)
-    kind.eval = kind.train
+    kind.training, kind.train, kind.eval = True, train, evaluate  # torch creates modules in training mode
     kind.data_parallel_group = None
     return engine
 

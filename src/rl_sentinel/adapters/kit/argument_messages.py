@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from difflib import SequenceMatcher, get_close_matches
 from itertools import combinations
@@ -17,14 +17,15 @@ from rl_sentinel.adapters.kit.bind_text import BINDINGS
 from rl_sentinel.adapters.kit.containers import Container
 from rl_sentinel.adapters.kit.numbers import NUMBERS
 from rl_sentinel.adapters.kit.parameter_names import ROLES
-from rl_sentinel.adapters.kit.parameter_uses import Use
+from rl_sentinel.adapters.kit.parameter_uses import Use, is_read
 from rl_sentinel.adapters.kit.parameter_words import POLICIES
-from rl_sentinel.adapters.kit.roles import role_of, similar_names
+from rl_sentinel.adapters.kit.roles import parameters_of, role_of, similar_names
 from rl_sentinel.adapters.kit.sequence_model import PROMPT
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import COLUMNS
 from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import Absent, Unbindable
+from rl_sentinel.core.phrasing import nearest, shortened
 
 #: Similarity (0 to 1) from which an unknown name counts as a misspelt known name.
 _SIMILAR = 0.8
@@ -99,7 +100,7 @@ def lookup_hint(target: Target, path: str, why: Unbindable) -> str:
         return ""
     functions = [n for n, x in members.items() if inspect.isfunction(x) and x.__module__ == module]
     near = get_close_matches(name, members, n=1)
-    return f": the nearest is {near[0]!r}" if near else f", expected one of {', '.join(functions)}" if functions else ""
+    return f": the nearest is {near[0]!r}" if near else f", {nearest(name, functions)}" if functions else ""
 
 
 def unknown_message(
@@ -240,6 +241,18 @@ def _contained(name: str) -> str:
 
 def _column(role: str) -> str:
     return ROLES[role].column if role else ""
+
+
+def why_no_container(name: str, function: Callable[..., Any], parameter: str) -> str:
+    """Why the keys of a parameter of the function ``name`` cannot be bound, and how to bind them."""
+    known = parameters_of(function).get(parameter)
+    whole = f"bind the whole parameter, as in bind={{'{parameter}': {{'KEY': 'COLUMN'}}}}"
+    if known is not None and not is_read(function, parameter):
+        return f"{name} does not read {parameter}: drop this binding"
+    if known is not None and known.default is not inspect.Parameter.empty:
+        fix = f"remove the default, or, if {name} reads {parameter} as a dict, {whole}"
+        return f"{parameter} keeps its default {shortened(known.default)}: {fix}"
+    return f"{parameter} is not passed as a dict: if {name} reads it as a dict, {whole}"
 
 
 def describe_arguments(codecs: Mapping[str, Codec], passed: Mapping[str, Any]) -> str:

@@ -38,7 +38,7 @@ from rl_sentinel.adapters.kit.wrapped_forms import Array, OnePrompt, TimeFirst
 from rl_sentinel.core.batch import COLUMNS
 from rl_sentinel.core.codec import Codec, Form
 from rl_sentinel.core.errors import Unbindable
-from rl_sentinel.core.phrasing import nearest
+from rl_sentinel.core.phrasing import nearest, shortened
 
 #: Role -> its binding, if the role is not a column.
 BINDINGS: Mapping[str, str] = {
@@ -115,10 +115,10 @@ def codec_of(text: str, default: str = "", *, array: bool = False) -> Codec:
 
     Args:
         text: ``COLUMN``, ``COLUMN[AXES]`` or ``COLUMN[AXES] DTYPE``; the column may be a known parameter name. A
-            text in single quotes is passed unchanged.
+            text in single quotes is passed without the quotes.
         default: the column, if the text has only axes.
-        array: pass a numpy array, not a tensor; labels per response become strings, in an array only if no dtype is
-            stated.
+        array: pass columns and token rewards as numpy arrays; other bindings stay tensors. A label per response
+            becomes a string, except in an array with a stated dtype.
 
     Raises:
         Unbindable: if the column, the axes or the dtype does not exist.
@@ -135,15 +135,15 @@ def codec_of(text: str, default: str = "", *, array: bool = False) -> Codec:
     match = _TEXT.fullmatch(text.strip())
     name = column_of((match["name"] or default) if match else "")
     known = (*COLUMNS, *WORDS)
-    if match is None or name not in known:
-        raise Unbindable(
-            f"bind is {text!r}, expected COLUMN, COLUMN[AXES] or COLUMN[AXES] DTYPE: {nearest(name, known)}; to pass "
-            f"the text itself, quote it: \"'{text.strip()}'\""
-        )
-    axes, dtype = re.sub(r"[\s,]", "", match["axes"] or ""), match["dtype"] or ""
-    if match["axes"] is not None and axes not in AXES:
+    axes, dtype = (re.sub(r"[\s,]", "", match["axes"] or ""), match["dtype"] or "") if match else ("", "")
+    if match and match["axes"] is not None and axes not in AXES and (name in known or not name):
         known_axes = ", ".join(WRITTEN_AXES)
         raise Unbindable(f"bind is {text!r}, whose axes are [{match['axes']}], expected one of {known_axes}")
+    if match is None or name not in known:
+        form = "expected COLUMN, COLUMN[AXES] or COLUMN[AXES] DTYPE, as in reward or reward[B, T] float"
+        form = f"whose column is {name}, {nearest(name, known)}" if name else form
+        as_text = shortened(f"'{text.strip()}'")
+        raise Unbindable(f"bind is {shortened(text)}, {form}; to pass the text itself, quote it: {as_text}")
     if dtype and dtype not in DTYPES:
         raise Unbindable(f"bind is {text!r}, whose dtype is {dtype}, expected one of {', '.join(DTYPES)}")
     codec = _codec(name, axes, DTYPES.get(dtype), array=array)

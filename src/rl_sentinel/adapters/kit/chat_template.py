@@ -62,10 +62,11 @@ class ChatTokenizer:
         """The token of a word."""
         return self(word)["input_ids"][0]
 
-    def decode(self, tokens: Sequence[int] | Tensor) -> str:
-        """The text of token ids."""
+    def decode(self, tokens: Sequence[int] | Tensor, *, skip_special_tokens: bool = False) -> str:
+        """The text of token ids, with or without the tokens that begin and end a message."""
         words = {number: word for word, number in self._numbers.items()}
-        return "".join(words[int(token)] for token in tokens)
+        text = "".join(words[int(token)] for token in tokens)
+        return text.replace(START, "").replace(END, "") if skip_special_tokens else text
 
     def apply_chat_template(
         self,
@@ -91,9 +92,10 @@ class ChatTokenizer:
         """The text of a conversation in parts, each with a flag: True for a reply (and its end token) that trains."""
         parts: list[tuple[str, bool]] = []
         added = self.system if system is None else system
-        if added and messages[0]["role"] != "system":
+        if added and messages[0].get("role") != "system":
             parts.append((f"{START}system\n{added}{END}\n", False))
-        for role, turn in groupby(messages, key=lambda message: str(message["role"])):
+        known = [message for message in messages if "role" in message]  # the template ignores an empty message
+        for role, turn in groupby(known, key=lambda message: str(message["role"])):
             if role == "tool":
                 results = "".join(f"\n<tool_response>\n{one['content']}\n</tool_response>" for one in turn)
                 parts.append((f"{START}user{results}{END}\n", False))

@@ -13,6 +13,11 @@ from rl_sentinel.adapters.live_target import unwrap
 #: The ignore index of torch and transformers; a loss that only tests whether an id is negative gets it too.
 USUAL = -100
 
+#: Attributes and methods of a tensor whose value is no longer an id, such as its size or its sum.
+_NOT_IDS = frozenset(
+    {"shape", "ndim", "dtype", "device", "size", "numel", "dim", "sum", "mean", "prod", "count_nonzero"}
+)
+
 #: Methods of a tensor that compare it with a number.
 _COMPARISONS = frozenset({"eq", "ne", "ge", "gt", "lt", "le"})
 
@@ -104,7 +109,9 @@ class _Body:
                 return name if name in self.names else self.variables.get(name, "")
             case ast.Attribute(attr=name) | ast.Subscript(slice=ast.Constant(value=str(name))) if name in self.names:
                 return name
-            case ast.Attribute(value=inner) | ast.Subscript(value=inner) | ast.Call(func=ast.Attribute(value=inner)):
+            case ast.Attribute(attr=name) if name in _NOT_IDS:
+                return ""
+            case ast.Attribute(value=inner) | ast.Subscript(value=inner) | ast.Call(func=ast.Attribute() as inner):
                 return self._of(inner)
         return ""
 

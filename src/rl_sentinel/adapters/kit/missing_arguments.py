@@ -1,4 +1,4 @@
-"""Detect arguments that a function needs but does not require: defaults of None, keys of ``**kwargs``."""
+"""Detect arguments that the signature makes optional and the code needs: defaults of None, keys of ``**kwargs``."""
 
 import inspect
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ from rl_sentinel.core.batch import COLUMNS
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import Unbindable
+from rl_sentinel.core.phrasing import reason_of
 
 
 def refuse_missing(
@@ -29,10 +30,9 @@ def refuse_missing(
     except Exception as error:
         if kept and "NoneType" in str(error):
             bind = ", ".join(f'"{name}": ...' for name in kept)
-            message = (
-                f"the function fails if {' and '.join(kept)} {'is' if len(kept) == 1 else 'are'} None, the default"
-            )
-            raise Unbindable(f"{message}: state what to pass with bind={{{bind}}}") from error
+            names = f"{' and '.join(kept)} {'is' if len(kept) == 1 else 'are'} None, the default"
+            failure = reason_of(error).partition("; passed")[0]
+            raise Unbindable(f"{failure}, maybe because {names}: state what to pass with bind={{{bind}}}") from error
         key = _missing_key(error)
         if takes_more(parameters) and key:
             raise Unbindable(

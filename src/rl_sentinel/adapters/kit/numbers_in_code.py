@@ -4,7 +4,7 @@ import dis
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from itertools import pairwise
-from types import CellType, CodeType, FunctionType
+from types import CellType, CodeType, FunctionType, MemberDescriptorType
 from typing import Any
 
 from rl_sentinel.adapters.kit.read_objects import (
@@ -204,10 +204,13 @@ def _literals_of_variables(code: CodeType) -> Iterator[tuple[str, object]]:
 
 
 def _all_entries(holder: object) -> Iterator[tuple[str, object]]:
-    """All keys of a mapping, or all attributes of an object and of its class, with their values."""
-    of_class, of_object = (getattr(one, "__dict__", {}) for one in (type(holder), holder))
-    held = holder if isinstance(holder, Mapping) else {**of_class, **of_object}
-    yield from ((name, value) for name, value in held.items() if isinstance(name, str))
+    """All keys of a mapping that are texts, or all attributes of an object and of its classes, with their values."""
+    if isinstance(holder, Mapping):
+        yield from ((name, value) for name, value in holder.items() if isinstance(name, str))
+        return
+    of_classes = {name: value for kind in reversed(type(holder).__mro__) for name, value in vars(kind).items()}
+    for name, value in {**of_classes, **getattr(holder, "__dict__", {})}.items():
+        yield name, (getattr(holder, name, None) if isinstance(value, MemberDescriptorType) else value)  # a slot
 
 
 def _unread_partners(

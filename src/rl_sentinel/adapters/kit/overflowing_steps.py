@@ -16,7 +16,7 @@ from rl_sentinel.core.call import Function, Use
 #: Largest norm of a gradient, above any norm of a case, so that nothing finite is clipped.
 LARGEST = 1e6
 
-#: ``take(owner, model, optimizer)`` runs the optimizer step of an engine of the class ``owner``.
+#: ``take(owner, model, optimizer)`` runs the optimizer step of an engine of the class ``owner``, or calls ``owner``.
 Take = Callable[[Any, torch.nn.Module, torch.optim.Optimizer], object]
 
 _GRADIENT = (
@@ -47,13 +47,13 @@ def _after_step(owner: Any, take: Take, gradient: list[float]) -> list[float]:  
     return weights
 
 
-def overflow_boundary(path: str, take: Take, reach: str) -> Boundary:
-    """The boundary of the method ``path``, which takes the optimizer step of an engine."""
+def overflow_boundary(path: str, take: Take, reach: str, *, owner: str = "") -> Boundary:
+    """The boundary of ``path``, which takes the optimizer step; ``owner`` if it is not the class of this method."""
     step = Step(
         call=overflowing_steps,
         name="steps",
         arguments={
-            "owner": Constant(Function(path.rpartition(".")[0])),
+            "owner": Constant(Function(owner or path.rpartition(".")[0])),
             "take": Constant(take),
             "gradient": Labels("reward"),
             "number": Knob("number"),

@@ -184,7 +184,7 @@ def _from_binding(
     if isinstance(items, list) and len(items) == 1 and isinstance(items[0], Mapping):
         return _row_table(items[0], slot, path, arguments)
     if callable(value):
-        return function_codec(value, small_cases("default")[0].batch)
+        return function_codec(value, small_cases("default")[0].batch, f"the function bind[{path}]")
     return Constant(value)
 
 

@@ -84,7 +84,10 @@ def run_on_ranks(size: int, work: Callable[[int], Any]) -> list[Any]:
     if causes:
         raise causes[0]
     if errors:
-        message = f"{size} ranks do not call the same collectives: one of them waits for a rank that does not arrive"
+        message = (
+            f"one of {size} ranks waited {LONGEST_WAIT:g} s at a collective: the others call other collectives, or are "
+            "slower than that"
+        )
         raise RuntimeError(message) from errors[0]
     return [rank.result for rank in ranks]
 

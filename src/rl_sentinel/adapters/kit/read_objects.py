@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from inspect import ismethod
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, MemberDescriptorType, ModuleType
 from typing import Any
 
 from torch import Tensor, nn
@@ -112,5 +112,7 @@ def entries_of(thing: object, words: frozenset[str]) -> Iterator[tuple[str, obje
     inside = getattr(thing, "__dict__", {})
     for word in words:
         value = inside.get(word, getattr(type(thing), word, None)) if thing is not None else None
+        if isinstance(value, MemberDescriptorType):  # a slot
+            value = getattr(thing, word, None)
         if value is not None:
             yield word, value

@@ -20,6 +20,9 @@ _VALUES = frozenset({"value", "old_value", "returns"})
 #: Columns whose value at the first trained token of a response says nothing about the other tokens.
 _PER_TOKEN = _VALUES | {"logprob", "old_logprob", "ref_logprob", "rollout_logprob"}
 
+#: Columns for which one of two arguments with the same column may be meant.
+_ALIKE = (("value", "old_value", "returns"), ("logprob", "old_logprob", "rollout_logprob", "ref_logprob"))
+
 #: Stages whose functions may take the tokens of a mini-batch end to end.
 _OF_TOKENS = ("policy-loss", "value-loss", "kl")
 
@@ -51,10 +54,12 @@ def supported(axes: str, path: str, column: str, *, source: str) -> str:
     if not axes or axes in (*KNOWN, *LISTS):
         return axes
     shape = f"{path} has the axes [{', '.join(axes)}] in its {source}"
+    container, _, name = path.rpartition(".")
     if axes == "KG":
+        fix = f"as in lambda {name}: f({name}.T).T" if not container else f"and builds {container}"
         raise Unbindable(
-            f"{shape}, expected [G, K]: pass a lambda that transposes, as in lambda {path}: f({path}.T).T, with "
-            f'bind={{"{path}": "{column}[GK]"}}'
+            f"{shape}, expected [G, K]: pass a lambda of {name} that transposes, {fix}, with "
+            f'bind={{"{name}": "{column}[GK]"}}'
         )
     wide = "token_rewards" if column == "reward" else column
     if axes == "T":
@@ -63,9 +68,10 @@ def supported(axes: str, path: str, column: str, *, source: str) -> str:
             f'bind={{"{path}": "{wide}[N]"}}: {_ONE_BY_ONE}'
         )
     expected = ", ".join(f"[{', '.join(known)}]" for known in KNOWN)
+    fix = f"as in lambda {name}: f({name}.unsqueeze(-1)).squeeze(-1)" if not container else f"and builds {container}"
     raise Unbindable(
-        f"{shape}, expected one of {expected}: pass a lambda that rearranges, as in "
-        f'lambda {path}: f({path}.unsqueeze(-1)).squeeze(-1), with bind={{"{path}": "{wide}[B T]"}}'
+        f"{shape}, expected one of {expected}: pass a lambda of {name} that rearranges, {fix}, with "
+        f'bind={{"{name}": "{wide}[B T]"}}'
     )
 
 
@@ -146,10 +152,10 @@ def refuse_shared_columns(codecs: Mapping[str, Codec], bind: Mapping[str, Any]) 
     for column, paths in found.items():
         unstated = [path for path in paths if path not in bind and path.partition(".")[0] not in bind]
         if len(paths) > 1 and unstated:
-            other = "old_logprob" if column == "logprob" else f"old_{column}"
+            free = [name for alike in _ALIKE if column in alike for name in alike if name not in found]
+            example = f', as in bind={{"{unstated[-1]}": "{free[0]}"}}' if free else ""
             raise Unbindable(
-                f"{' and '.join(paths)} are names of one column, {column}: state what {unstated[-1]} is, as in "
-                f'bind={{"{unstated[-1]}": "{other}"}}'
+                f"{' and '.join(paths)} are all bound to {column}: state which column {unstated[-1]} is{example}"
             )
 
 

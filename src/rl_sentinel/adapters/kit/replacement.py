@@ -1,5 +1,6 @@
 """Replace globals of a target's modules temporarily, and make instances of its classes without ``__init__``."""
 
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -24,7 +25,14 @@ def replaced_globals(*modules: dict[str, Any], **values: Any) -> Iterator[None]:
 
 
 def bare_instance(owner: type, **attributes: object) -> Any:  # noqa: ANN401 - of that class
-    """An instance with these attributes; ``__init__`` does not run, because it would load models or start engines."""
-    instance: Any = object.__new__(owner)
+    """An instance with these attributes; ``__init__`` does not run, because it would load models or start engines.
+
+    If the class is abstract, it is an instance of a subclass without abstract methods.
+    """
+    kind: Any = owner
+    if inspect.isabstract(owner):
+        kind = type(owner.__name__, (owner,), {})
+        kind.__abstractmethods__ = frozenset()  # a class body cannot set it: ABCMeta computes it again
+    instance: Any = object.__new__(kind)
     vars(instance).update(attributes)
     return instance

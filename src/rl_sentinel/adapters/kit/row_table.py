@@ -53,7 +53,10 @@ class RowTable(Container):
         if isinstance(column, Tensor) and column.dim():
             column = list(column)
         if not isinstance(column, list) or len(column) != inputs.batch.rows:
-            raise Unbindable(f"{name} in an item of the list has a layout of several responses, expected one value")
+            raise Unbindable(
+                f"{name} in an item of the list is bound to values that are not one per response: bind it to a column, "
+                "such as reward, or to a constant"
+            )
         return column
 
 

@@ -95,7 +95,7 @@ class Policy:
         """The output of a forward pass: position ``i`` predicts token ``i + 1``."""
         given = input_ids if isinstance(input_ids, Tensor) and input_ids.dim() == 2 else self.tokens
         if len(given) < len(self.tokens) and given.shape[1] > self.tokens.shape[1]:
-            raise RuntimeError(f"input_ids is {list(given.shape)}: the check's model takes one sequence per row only")
+            raise RuntimeError(f"input_ids is {list(given.shape)}, expected {list(self.tokens.shape)}: pack no rows")
         width, rows = given.shape[1], self._rows_of(given)
         beyond = max(width - self.tokens.shape[1], 0)
         usual, others = (pad(x, (0, 0, 0, beyond))[rows, :width] for x in (self.logits, self.distracted))

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from rl_sentinel.adapters.kit.annotated_axes import documented_axes
+from rl_sentinel.adapters.kit.argument_messages import why_no_container
 from rl_sentinel.adapters.kit.call_by_name import MORE, not_callable_by_name, takes_more
 from rl_sentinel.adapters.kit.container_probe import Keys, keys_read
 from rl_sentinel.adapters.kit.function_arguments import Arguments, Attributes, Slot
@@ -167,10 +168,9 @@ def _bind_containers(
         arguments.unknown.remove(parameter)
         bound[parameter] = items
         arguments.codecs |= bind_slots([slot_of[parameter]], {parameter: items}, arguments)
-    if wrong := [f"{parameter}.{key}" for parameter, items in bind_inside.items() for key in items]:
-        parameter = wrong[0].partition(".")[0]
-        fix = f"if {name} reads one, bind the whole parameter, as in bind={{'{parameter}': {{'KEY': 'COLUMN'}}}}"
-        raise Unbindable(f"bind names {', '.join(wrong)}, but {parameter} is not passed as a dict or an object: {fix}")
+    for parameter, stated in bind_inside.items():
+        keys = ", ".join(f"{parameter}.{key}" for key in stated)
+        raise Unbindable(f"bind names {keys}, but {why_no_container(name, function, parameter)}")
     return bound
 
 

@@ -178,7 +178,7 @@ class _ReadRecorder:
         return getattr(self._batch, name)
 
 
-def function_codec(make: Callable[[Any], Any], batch: Batch) -> FunctionCodec:
+def function_codec(make: Callable[[Any], Any], batch: Batch, name: str = "a function in bind") -> FunctionCodec:
     """The codec for a function in ``bind``; a call with ``batch`` finds the columns that it reads.
 
     Raises:
@@ -190,10 +190,10 @@ def function_codec(make: Callable[[Any], Any], batch: Batch) -> FunctionCodec:
         if "mask" in names and same_value(made, make(with_columns(batch, mask=~batch.mask))):
             names -= {"mask"}  # only its shape is read
     except Exception as error:
-        message = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise Unbindable(f"a function in bind raised {message}, expected it to compute an argument") from error
+        message = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise Unbindable(f"{name} raised {message}, expected it to compute an argument from a batch") from error
     if made is ...:
-        raise Unbindable("a function in bind returns the placeholder `...`, expected an argument: return its value")
+        raise Unbindable(f"{name} returns the placeholder `...`, expected an argument: return its value")
     return FunctionCodec(make, frozenset(names))
 
 

@@ -14,6 +14,9 @@ from rl_sentinel.adapters.kit.parameter_names import ROLES
 from rl_sentinel.adapters.kit.roles import role_of
 from rl_sentinel.core.codec import Form, Sizes
 
+#: Entries of a result that a message lists.
+_ENTRIES = 20
+
 
 class CallFailed(Exception):  # noqa: N818 - reported as the reason of an errored pair
     """Raised if the function failed on its arguments, or if its result has no output with the expected name."""
@@ -75,10 +78,7 @@ class NamedOutput(Form):
                 "dict that the function gets as an argument"
             )
         if not isinstance(output, Tensor):
-            raise CallFailed(
-                f"{self.name} of the result is of type {type(output).__name__}, expected a tensor: "
-                "return a tensor, or convert the value with torch.as_tensor"
-            )
+            raise CallFailed(f"{self.name} of the result is of type {type(output).__name__}, {self._wanted(output)}")
         if output.is_complex():
             raise CallFailed(
                 f"{self.name} of the result is of dtype {output.dtype}, expected real numbers: return the real part, "
@@ -89,10 +89,20 @@ class NamedOutput(Form):
         if not self.per_token or sizes.mask is None:
             return output
         if output.dim() == 1:
-            output = self._at_trained_tokens(output, sizes.mask)
+            output = self._at_trained_tokens(output, sizes.mask, sizes.length)
         if self.decision and output.shape == sizes.mask.shape:
             return ((output > 0) | ~sizes.mask).float()
         return output
+
+    def _wanted(self, output: object) -> str:
+        """The end of the message for an output that is not a tensor."""
+        if entries := [*_fields_of(output)][:_ENTRIES]:
+            return (
+                f'expected a tensor: it has {", ".join(entries)}, so state one of them with bind={{"return": "NAME"}}'
+            )
+        if self.per_token:
+            return "expected a tensor with a number for each response or token: return such a tensor"
+        return "expected a tensor with one number: return the tensor, without float() or item()"
 
     def _one_number(self, output: Tensor) -> Tensor:
         """The output as a scalar; it must have exactly one element."""
@@ -103,8 +113,14 @@ class NamedOutput(Form):
             )
         return output.reshape(())
 
-    def _at_trained_tokens(self, output: Tensor, mask: Tensor) -> Tensor:
+    def _at_trained_tokens(self, output: Tensor, mask: Tensor, length: Tensor | None) -> Tensor:
         """The number of each response, repeated at its trained tokens."""
+        if self.of_tokens and len(output) != len(mask):
+            expected = [int(length.sum())] if self.packed and length is not None else list(mask.shape)
+            raise CallFailed(
+                f"{self.name} of the result has shape {list(output.shape)}, expected {expected}: return a number for "
+                f"each token of each response, such as {self.name} * mask, and not {self.name}[mask] or a mean"
+            )
         if self.of_tokens:
             raise CallFailed(
                 f"{self.name} of the result is one number per response, expected one number per token: check "
@@ -186,8 +202,9 @@ class NamedOutput(Form):
         for word in path.split("."):
             table = value if isinstance(value, Mapping) else _fields_of(value)
             if word not in table:
-                found = ", ".join(map(str, table)) or f"nothing: a {type(value).__name__} has no entries"
-                raise CallFailed(f"the result has no {path}, expected an entry {word}, found {found}")
+                found = ", ".join([*map(str, table)][:_ENTRIES]) or f"nothing: a {type(value).__name__} has no entries"
+                fix = f'correct bind={{"return": "{path}"}}'
+                raise CallFailed(f"the result has no {path}, expected an entry {word}, found {found}: {fix}")
             value = table[word]
         return value
 
@@ -203,10 +220,12 @@ class NamedOutput(Form):
         exact = exact or [key for key in table if self._has_role(key)]
         named = exact or [key for key in table if self.name in str(key).lower()]
         if len(named) != 1:
-            entries = ", ".join(map(str, table))
+            entries = ", ".join([*map(str, table)][:_ENTRIES])
             raise CallFailed(
-                f"the result is a dict of {entries}, expected one entry named {self.name}: state its key with "
+                f"the result has the entries {entries}, expected one entry named {self.name}: state its key with "
                 'bind={"return": "KEY"}'
+                if entries
+                else f"the result has no entries, expected one named {self.name}: return it"
             )
         return named[0]
 

@@ -1,4 +1,4 @@
-"""Audit of ``rl_sentinel.train``: advantages from trajectories, and losses over micro-batches."""
+"""Audit of ``rl_sentinel.train``: advantages from trajectories, losses over micro-batches, the optimizer step."""
 
 import json
 import os
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.kit.batch_steps import batch_step, by_name
+from rl_sentinel.adapters.kit.overflowing_steps import overflow_boundary
 from rl_sentinel.adapters.own_trainer import composed_recipe
 from rl_sentinel.adapters.own_trainer.advantages import BUILD_BATCH
 from rl_sentinel.adapters.own_trainer.batch_episodes import TRAIN, episodes_of
@@ -28,6 +29,8 @@ GRPO: Mapping[str, Any] = {"name": "grpo", "standardize": False, "epsilon": 0.0}
 PPO: Mapping[str, Any] = {"name": "ppo", "clip_low": 0.2, "clip_high": 0.28}
 MODES = ("token-mean", "sequence-mean-token-mean", "sequence-mean-token-sum")
 
+STEP = f"{TRAIN}.update.optimizer_step.take_optimizer_step"
+
 #: Loss -> its numbers, and pairs of values that must give different results.
 LOSSES: Mapping[str, tuple[Mapping[str, float], Mapping[str, str]]] = {
     "ppo": ({"clip_low": 0.2, "clip_high": 0.28}, {"knob:clip_low": "0.1|0.4", "knob:clip_high": "0.1|0.4"}),
@@ -36,7 +39,7 @@ LOSSES: Mapping[str, tuple[Mapping[str, float], Mapping[str, str]]] = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary]:
-    """Boundaries of advantages for single turns, trajectories of several rows and unscored rewards; then the losses.
+    """Boundaries of advantages for single turns, trajectories of several rows and unscored rewards; losses; the step.
 
     If the environment variable ``RL_SENTINEL_RECIPE`` is set, only the advantages and the loss of that recipe.
     """
@@ -49,6 +52,12 @@ def boundaries(target: Target) -> Iterator[Boundary]:
     for name in LOSSES:
         for mode in MODES:
             yield _loss(target, name, mode)
+    yield overflow_boundary(STEP, _take_step, "every update whose loss overflows", owner=STEP)
+
+
+def _take_step(function: Any, _model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:  # noqa: ANN401 - the target's
+    """The step of the policy and of the critic."""
+    function(optimizer, key="update.rate")
 
 
 def _advantages(target: Target, name: str, columns: tuple[str, ...], **sampling: str) -> Boundary:

@@ -18,6 +18,7 @@ from rl_sentinel.adapters.own_trainer.composition import (
     as_raised,
     changed_numbers,
     claims_of,
+    formula_names,
     numbers_of,
     settable_claims,
 )
@@ -40,8 +41,11 @@ def advantages(composed: Composition) -> Boundary:
         numbers_of(composed.selection.choices.estimator),
     )
 
+    own = ":" in composed.recipe.estimator.name
+    names = formula_names(numbers, "advantage", own=own)
+
     def compute(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        changed = composed.with_numbers("estimator", changed_numbers(numbers, settings))
+        changed = composed.with_numbers("estimator", changed_numbers(numbers, names, settings))
         recomputes = "rollout_logprob" in reads or "pi_squared" in reads or _several_steps(changed.recipe)
         sampled = "rollout_logprob" if recomputes else "old_logprob"
         episodes, rows = episodes_of(composed.target, batch, reads, sampled=sampled, parts=len(composed.parts))
@@ -59,6 +63,7 @@ def advantages(composed: Composition) -> Boundary:
         advantage[torch.tensor(rows), : ready.advantage.shape[1]] = ready.advantage
         return {"advantage": advantage}
 
+    in_formulas = {name: numbers[of] for of, inside in names.items() for name in inside}
     fakes = {
         f"{TRAIN}.update.training_batch.response_logprobs": _column("logprob"),
         f"{TRAIN}.update.training_batch.squared_probabilities": _column("pi_squared"),
@@ -68,9 +73,10 @@ def advantages(composed: Composition) -> Boundary:
         stage="advantage",
         steps=(replace(batch_step(compute, reads), fakes=fakes, explain=as_raised),),
         outputs=by_name({"advantage": Output("B T", "reward", "advantage")}),
-        settings={SETTING: numbers or {"estimator": composed.recipe.estimator.name}},
-        claims=claims_of("estimator", composed, _advantage_claims(composed, reads, numbers)),
+        settings={SETTING: in_formulas or {"estimator": composed.recipe.estimator.name}},
+        claims=claims_of("estimator", composed, _advantage_claims(composed, reads, numbers, names)),
         domain=_whole_responses if composed.recipe.rollout.turns == 1 else None,
+        own=own or bool(composed.recipe.path),
     )
 
 
@@ -78,6 +84,13 @@ def _whole_responses(batch: Batch) -> Batch:
     """Train all tokens of a live response, as the trainer does with one turn; unchanged if they already train."""
     mask = batch.valid & batch.live.unsqueeze(1)
     return batch if torch.equal(mask, batch.mask) else with_columns(batch, mask=mask)
+
+
+def _mixes_rows(bound: Callable[..., Tensor]) -> bool:
+    """Whether a bound on importance weights depends on other rows, as self-normalization does."""
+    one, other = torch.tensor([[1.0], [1.0]]), torch.tensor([[1.0], [1.5]])
+    mask = torch.ones_like(one, dtype=torch.bool)
+    return not torch.equal(bound(one, mask=mask)[0], bound(other, mask=mask)[0])
 
 
 def _columns_read(composed: Composition) -> frozenset[str]:
@@ -102,11 +115,13 @@ def _several_steps(recipe: Any) -> bool:  # noqa: ANN401 - a class of the tree u
     return bool(recipe.update.epochs > 1 or recipe.update.prompts < recipe.rollout.prompts)
 
 
-def _advantage_claims(composed: Composition, reads: frozenset[str], numbers: Settings) -> dict[str, str]:
+def _advantage_claims(
+    composed: Composition, reads: frozenset[str], numbers: Settings, names: Mapping[str, tuple[str, ...]]
+) -> dict[str, str]:
     """The claims of the estimator's module that still hold for the whole path, and the claims of the path itself."""
     choices, estimator = composed.selection.choices, composed.selection.choices.estimator
-    shaped = composed.recipe.reward != type(composed.recipe.reward)()
-    claims = settable_claims(composed.selection.claims[0], numbers)
+    shaped = composed.recipe.reward != type(composed.recipe.reward)() or bool(composed.recipe.path)
+    claims = settable_claims(composed.selection.claims[0], names)
     if "standardize" in numbers and claims:
         claims["standardized"] = "yes" if numbers["standardize"] else "no"
     if claims.get("standardized") == "no":
@@ -119,6 +134,8 @@ def _advantage_claims(composed: Composition, reads: frozenset[str], numbers: Set
     if choices.normalization is not None and "scope" in claims:
         over = {choices.normalization.mean, choices.normalization.deviation}
         claims["scope"] = "batch" if "batch" in over else claims["scope"] if claims["scope"] == "batch" else "group"
+    if "scope" in claims and any(map(_mixes_rows, choices.bounds)):
+        claims["scope"] = "batch"
     parameters = inspect.signature(estimator).parameters
     if "length" in parameters and composed.recipe.rollout.turns > 1:
         claims.pop("algorithm", None)  # the trainer counts trained tokens, the formula all tokens of a response

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
+from rl_sentinel.adapters.kit.numbers import numbers_by_name
 from rl_sentinel.adapters.own_trainer.batch_episodes import TRAIN
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import COLUMNS
+from rl_sentinel.core.boundary import Stage
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claim_text import claims_from_text
 from rl_sentinel.core.claims import Claims
@@ -19,6 +21,9 @@ SETTING = "recipe"
 
 #: Keys that a recipe must have and that the signal does not depend on.
 _IRRELEVANT: Mapping[str, Any] = {"out": "nowhere", "steps": 1, "environment": {"name": "none"}}
+
+#: Names in formulas of weights of a KL or an entropy.
+_WEIGHTS = frozenset({"kl_loss_coef", "kl_coef", "entropy_coeff"})
 
 #: Keys of ``CLAIMS`` that do not apply here: about a lone response, and about values at masked positions, which the
 #: trainer sets.
@@ -52,10 +57,14 @@ def compose(target: Target, tables: Mapping[str, Any], parts: tuple[str, ...]) -
     return Composition(target, tables, parts, recipe, selection)
 
 
-def settable_claims(claims: Mapping[str, str], numbers: Settings) -> dict[str, str]:
-    """The claims, except knobs that the function does not have and claims that do not apply to the trainer."""
-    valid = {key: text for key, text in claims.items() if key not in _NOT_CLAIMED}
-    return {key: text for key, text in valid.items() if not key.startswith("knob:") or key.partition(":")[2] in numbers}
+def settable_claims(claims: Mapping[str, str], names: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
+    """The claims, except knobs that the function does not have and claims that do not apply to the trainer.
+
+    Knobs get their name in formulas, from ``names``; a knob with several, such as both clip ranges, is left out.
+    """
+    valid = {key: text for key, text in claims.items() if key not in _NOT_CLAIMED and not key.startswith("knob:")}
+    knobs = {key.partition(":")[2]: text for key, text in claims.items() if key.startswith("knob:")}
+    return valid | {f"knob:{names[knob][0]}": text for knob, text in knobs.items() if len(names.get(knob, ())) == 1}
 
 
 def numbers_of(function: Callable[..., object]) -> dict[str, Any]:
@@ -64,9 +73,30 @@ def numbers_of(function: Callable[..., object]) -> dict[str, Any]:
     return {n: p.default for n, p in parameters if isinstance(p.default, bool | int | float) and n not in COLUMNS}
 
 
-def changed_numbers(numbers: Settings, settings: Settings) -> Settings:
-    """The numbers that a law set to a value other than the recipe's."""
-    return {name: settings[name] for name, number in numbers.items() if settings[name] != number}
+def formula_names(numbers: Settings, stage: Stage, *, own: bool) -> dict[str, tuple[str, ...]]:
+    """For each number of a function, its names in formulas; its own name if it has none.
+
+    Functions of this library (``own`` is False) use the names of formulas. The weight of a KL or of an entropy keeps
+    its name: the KL of a recipe is not the function's.
+    """
+    names: dict[str, tuple[str, ...]] = {name: (name,) for name in numbers}
+    known = {n: float(x) for n, x in numbers.items() if isinstance(x, int | float) and not isinstance(x, bool)}
+    # Slightly different, so that equal numbers differ in the result.
+    marked = {name: value * (1 + k * 1e-9) + k * 1e-15 for k, (name, value) in enumerate(known.items(), 1)}
+    found = numbers_by_name(marked, stage) if own else {}
+    for name, value in marked.items():
+        inside = tuple(n for n, x in found.items() if x == value and n not in _WEIGHTS and n not in {*numbers} - {name})
+        names[name] = inside or (name,)
+    return names
+
+
+def changed_numbers(numbers: Settings, names: Mapping[str, tuple[str, ...]], settings: Settings) -> Settings:
+    """The numbers to which a law gave another value than the recipe's, under one of their names in ``settings``."""
+    changed: dict[str, Any] = {}
+    for name, number in numbers.items():
+        values = [settings[n] for n in names[name] if settings[n] != number]
+        changed |= {name: values[0]} if values else {}
+    return changed
 
 
 def claims_of(table: str, composed: Composition, texts: Mapping[str, str]) -> Claims:

@@ -16,12 +16,13 @@ from rl_sentinel.adapters.own_trainer.composition import (
     as_raised,
     changed_numbers,
     claims_of,
+    formula_names,
     numbers_of,
     settable_claims,
 )
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output
-from rl_sentinel.core.case import Settings
+from rl_sentinel.core.case import Settings, number_of
 from rl_sentinel.core.layout import Axis
 
 GRADIENT = f"{TRAIN}.update.minibatch_gradient"
@@ -37,15 +38,19 @@ def loss(composed: Composition) -> Boundary:
     mode, kl, parameters = recipe.loss.aggregation, recipe.kl, inspect.signature(selection.loss).parameters
     numbers = numbers_of(selection.loss)
     coefficient = kl.loss if kl is not None else 0.0
+    of_table = numbers | ({"length": recipe.loss.length} if recipe.loss.length else {})
+    own = ":" in recipe.loss.name
+    names = formula_names(of_table, "policy-loss", own=own)
     reads = {"logprob", "advantage", "mask", *({"old_logprob", "turn"} & set(parameters))}
     reads |= ({"ref_logprob"} if coefficient else set()) | ({"group"} if mode == "prompt-mean" else set())
     cut: frozenset[Axis] = frozenset({"micro_batches", "ranks"} if selection.additive else ())
 
     def compute(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        changed = composed.with_numbers("loss", changed_numbers(numbers, settings))
-        return {"loss": _in_parts(changed, batch, settings, coefficient)}
+        changed = composed.with_numbers("loss", changed_numbers(of_table, names, settings))
+        of_kl = number_of(settings, "kl_loss_coef") if coefficient else 0.0
+        return {"loss": _in_parts(changed, batch, settings, of_kl)}
 
-    settings = dict(numbers) | ({"length": recipe.loss.length} if recipe.loss.length else {})
+    settings = {name: of_table[of] for of, inside in names.items() for name in inside}
     settings |= {"kl_loss_coef": coefficient} if coefficient else {}
     counts = bool(selection.claims[1].get("mean")) and mode != "token-sum" and recipe.loss.chosen is None
     return Boundary(
@@ -54,7 +59,8 @@ def loss(composed: Composition) -> Boundary:
         steps=(replace(batch_step(compute, frozenset(reads), cut), explain=as_raised),),
         outputs=by_name({"loss": Output("", "", "loss", over="live" if counts else "")}),
         settings={SETTING: settings or {"aggregation": mode}},
-        claims=claims_of("loss", composed, _loss_claims(composed, numbers)),
+        claims=claims_of("loss", composed, _loss_claims(composed, names)),
+        own=own,
     )
 
 
@@ -94,9 +100,9 @@ def _chosen(composed: Composition, batch: Batch) -> Tensor | None:
     return chosen
 
 
-def _loss_claims(composed: Composition, numbers: Settings) -> dict[str, str]:
+def _loss_claims(composed: Composition, names: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
     recipe, kl = composed.recipe, composed.recipe.kl
-    claims = settable_claims(composed.selection.claims[1], numbers)
+    claims = settable_claims(composed.selection.claims[1], names)
     if claims and recipe.loss.aggregation != "token-sum":  # its formula divides by all rows, the library by live ones
         claims |= {"aggregation": recipe.loss.aggregation, "rows": "live"}
     claims |= {"denominator": "given"} if composed.selection.additive else {}

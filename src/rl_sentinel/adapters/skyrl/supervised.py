@@ -15,6 +15,7 @@ from rl_sentinel.adapters.kit.forms import Ragged
 from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
 from rl_sentinel.adapters.kit.requirements import equal_parts, has_trained_token, no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
+from rl_sentinel.adapters.kit.training_mode import outputs_in_mode
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.skyrl.arguments import CONFIG
 from rl_sentinel.adapters.skyrl.losses import REGISTRY
@@ -77,6 +78,8 @@ def _takes_loss(target: Target, step: str) -> bool:
 class Model:
     """A fake model that looks up the log-probs of a row by the row index, the first token that is not padding."""
 
+    training = True  # as torch creates modules
+
     def __init__(self, logprobs: list[Tensor]) -> None:
         """Store the log-probs of all responses."""
         self.logprobs = logprobs
@@ -86,13 +89,16 @@ class Model:
         numbers = torch.where(sequences < _TOKEN, sequences, 0).amax(1) - 1
         rows = [self.logprobs[number] for number in numbers.tolist()]
         padded = [torch.nn.functional.pad(row, (num_actions - len(row), 0), value=9.0) for row in rows]
-        return torch.stack(padded), {"entropy": torch.zeros_like(sequences, dtype=torch.float32)}
+        logprobs = outputs_in_mode(torch.stack(padded), training=self.training)
+        return logprobs, {"entropy": torch.zeros_like(sequences, dtype=torch.float32)}
 
-    def train(self) -> None:
-        """Do nothing."""
+    def train(self, mode: bool = True) -> None:  # noqa: FBT001, FBT002 - as torch's
+        """Switch to training mode, or out of it."""
+        self.training = mode
 
     def eval(self) -> None:
-        """Do nothing."""
+        """Leave training mode."""
+        self.training = False
 
 
 class Padding:

@@ -1,4 +1,4 @@
-"""Fakes for SkyRL's policy worker: its model, strategy, loss and progress bar."""
+"""Fakes for SkyRL's policy worker: its model, entropy function, strategy and progress bar; the loss is SkyRL's own."""
 
 from collections.abc import Callable
 from types import SimpleNamespace

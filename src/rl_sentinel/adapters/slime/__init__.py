@@ -124,8 +124,7 @@ def _installation(version: str) -> Installation:
         alone=f"megatron-core sglang sglang-router {release}",
         note=note,
         setup=dict.fromkeys(("slime.backends.megatron_utils", "slime.observability"), SETUP),
-        # The name of a Ray actor is a handle; the class itself is in its metadata.
-        written={"RolloutManager": "RolloutManager.__ray_metadata__.modified_class"},
+        actors=("RolloutManager",),
     )
 
 

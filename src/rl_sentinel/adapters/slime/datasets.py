@@ -3,12 +3,14 @@
 import inspect
 import json
 import tempfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.forms import PerRow
+from rl_sentinel.adapters.kit.hub_rows import HubRows
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived
 from rl_sentinel.adapters.slime.rollout_fakes import FIRST, Words
@@ -19,25 +21,90 @@ from rl_sentinel.core.case import Settings
 
 DATASET = "slime.utils.data.Dataset"
 
-#: Setting -> options: ``last`` reads the last rows only, ``most`` drops prompts with more tokens.
+#: Setting -> options: ``last`` reads the last rows only, ``most`` drops prompts with more tokens, ``tools`` passes the
+#: tools of each row to the chat template, and with ``images`` every second row has images.
 FAMILIES: Mapping[str, Settings] = {
     "default": {},
     "last rows": {"last": 2},
     "up to a length": {"most": 3},
+    "tools": {"tools": True},
+    "images": {"images": True},
+    "images, up to a length": {"images": True, "most": 3},
 }
 
-_DOCS = "slime/utils/data.py, Dataset: a sample for each row of the file; --rollout-max-prompt-len is in tokens"
+#: The parameter of the data set that names the column of tools.
+_TOOLS = "tool_key"
+
+#: slime's reader of the images in messages, which needs packages for images.
+VISION = "slime.utils.processing_utils.process_vision_info"
+
+#: The text in the place of an image.
+_IMAGE = "<image>"
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the samples of a file, under the options that the release supports."""
     if not target.has(DATASET) or target.fails(DATASET):
         return
-    module = target.find(DATASET).__init__.__globals__
+    init = target.find(DATASET).__init__
+    module = init.__globals__
     sliced = "_parse_generalized_path" in module and "pd" not in module  # early releases read with pandas
-    yield from bindable(
-        target, _read({name: options for name, options in FAMILIES.items() if sliced or "last" not in options})
-    )
+    sees = "process_vision_info" in inspect.getsource(init) and target.has(VISION)
+    read = {"last": sliced, "tools": _TOOLS in inspect.signature(init).parameters, "images": sees}
+    settings = {name: options for name, options in FAMILIES.items() if all(read.get(key, True) for key in options)}
+    yield from bindable(target, _read(settings, {VISION: images_of_messages} if sees else {}))
+
+
+class Template(Words):
+    """A tokenizer whose chat template writes a checksum of the tools after the messages."""
+
+    def apply_chat_template(self, messages: Any, *tools: object, **options: object) -> Any:  # noqa: ANN401 - messages
+        """The contents of the messages and a checksum of the tools, as token ids or as text."""
+        text = super().apply_chat_template(messages, tokenize=False)
+        text += f"{checksum(options.get('tools', *tools[:1]))} "
+        return self.encode(text) if options.get("tokenize", True) else text
+
+
+class Processor(Words):
+    """A tokenizer and processor of a model with vision in one object; images take no tokens."""
+
+    def apply_chat_template(self, messages: Any, *_tools: object, **options: object) -> Any:  # noqa: ANN401 - messages
+        """The text parts of the messages, as token ids or as text."""
+        texts = "".join(part.get("text", "") for message in messages for part in parts_of(message["content"]))
+        return self.encode(texts) if options.get("tokenize", True) else texts
+
+    def __call__(self, text: Any, **options: object) -> dict[str, Any]:  # noqa: ANN401 - one text, or several
+        """The token ids of texts; of one text with images, as a list with one row."""
+        ids = super().__call__(text)
+        return {"input_ids": [ids["input_ids"]]} if "images" in options else ids
+
+
+def parts_of(content: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - a text, or a list of parts
+    """The parts of a message's content."""
+    return [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+
+
+def images_of_messages(messages: Any, _processor: object) -> dict[str, list[Any] | None]:  # noqa: ANN401 - or a text
+    """The images of messages in order, in slime's format; a text has no images."""
+    parts = [] if isinstance(messages, str) else [part for one in messages for part in parts_of(one["content"])]
+    return {"images": [part["image"] for part in parts if part["type"] == "image"] or None, "videos": None}
+
+
+def images_of(number: int) -> list[str]:
+    """The names of the images of a row: two for the first row and every second one after it, none for the others."""
+    return [] if number % 2 else [f"first of {number}", f"second of {number}"]
+
+
+def checksum(tools: object) -> int:
+    """A number that is the same for the same tools."""
+    return zlib.crc32(json.dumps(tools, sort_keys=True).encode())
+
+
+def tools_of(number: int) -> list[dict[str, Any]]:
+    """The tools of a row: one function, whose parameters have other names and entries than those of its neighbor."""
+    kind = {"type": "string", "enum": ["a", "b"]} if number % 2 else {"type": "integer"}
+    parameters = {"type": "object", "properties": {f"argument{number % 2}": kind}}
+    return [{"type": "function", "function": {"name": f"tool{number}", "parameters": parameters}}]
 
 
 def rows_of_samples(dataset: Callable[..., Any], prompts: list[int], options: Settings) -> dict[str, list[float]]:
@@ -45,9 +112,11 @@ def rows_of_samples(dataset: Callable[..., Any], prompts: list[int], options: Se
 
     For a row that must not become a sample, 1 is added to the count, so that 1 is correct for every row. ``prompts``
     has the number of tokens of each prompt. The label and the metadata of a row contain the index of the row. A sample
-    in a wrong place counts as one column.
+    in a wrong place counts as one column, and so do tools that the chat template does not get as they are in the file,
+    and images that are not those of the row in order.
     """
-    rows = [_row(number, length) for number, length in enumerate(prompts)]
+    with_tools, with_images = bool(options.get("tools")), bool(options.get("images"))
+    rows = [_row(number, length, options) for number, length in enumerate(prompts)]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "prompts.jsonl")
         file.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
@@ -61,7 +130,9 @@ def rows_of_samples(dataset: Callable[..., Any], prompts: list[int], options: Se
         row = int(sample.label)
         other_place = place >= len(wanted) or wanted[place] != row
         columns = (_first(sample.prompt) - FIRST, int(sample.metadata["row"]))
-        others[row] = float(other_place + sum(source != row for source in columns))
+        other_tools = with_tools and int(sample.prompt.split()[-1]) != checksum(tools_of(row))
+        other_images = with_images and list((sample.multimodal_inputs or {}).get("images") or []) != images_of(row)
+        others[row] = float(other_place + sum(source != row for source in columns) + other_tools + other_images)
     return {"uses": [float(count) for count in uses], "others": others}
 
 
@@ -71,9 +142,13 @@ def _first(prompt: Any) -> int:  # noqa: ANN401 - a text, or messages
     return int(text.split()[0])
 
 
-def _row(number: int, length: int) -> dict[str, Any]:
+def _row(number: int, length: int, options: Settings) -> dict[str, Any]:
     text = Words().decode([FIRST + number, *[FIRST] * (length - 1)])
-    return {"text": text, "label": str(number), "metadata": {"row": number}}
+    row: dict[str, Any] = {"text": text, "label": str(number), "metadata": {"row": number}}
+    if options.get("images"):
+        images = images_of(number)
+        row |= {"text": _IMAGE.join(["", text, ""]) if images else text, "images": images or None}
+    return row | ({"tools": tools_of(number)} if options.get("tools") else {})
 
 
 def _samples(dataset: Callable[..., Any], file: Path, rows: list[dict[str, Any]], options: Settings) -> list[Any]:
@@ -83,7 +158,7 @@ def _samples(dataset: Callable[..., Any], file: Path, rows: list[dict[str, Any]]
     last = options.get("last")
     arguments = {
         "path": f"{file}@[{_start(len(rows), int(last))}:]" if last else str(file),
-        "tokenizer": Words(),
+        "tokenizer": Template() if options.get("tools") else Words(),
         "processor": None,
         "max_length": options.get("most"),
         "prompt_key": "text",
@@ -91,7 +166,14 @@ def _samples(dataset: Callable[..., Any], file: Path, rows: list[dict[str, Any]]
         "metadata_key": "metadata",
         "apply_chat_template_kwargs": {},
     }
-    reader = {"read_file": lambda _path: iter(rows)} if "pd" in module else {}
+    if options.get("tools"):
+        arguments |= {_TOOLS: "tools", "apply_chat_template": True}
+    if options.get("images"):
+        vision = Processor()
+        arguments |= {"tokenizer": vision, "processor": vision, "multimodal_keys": {"image": "images"}}
+        arguments |= {"apply_chat_template": True}
+    readers: dict[str, Any] = {"pd": {"read_file": lambda _path: iter(rows)}, "hf_ds": {"hf_ds": HubRows}}
+    reader: dict[str, Any] = next((fake for name, fake in readers.items() if name in module), {})
     with replaced_globals(module, **reader):
         loaded: Any = dataset(**{name: value for name, value in arguments.items() if name in known})
     return list(loaded.samples)
@@ -102,10 +184,11 @@ def _start(rows: int, last: int) -> int:
     return max(0, rows - last) if rows % 2 else -last
 
 
-def _read(settings: Mapping[str, Settings]) -> Boundary:
+def _read(settings: Mapping[str, Settings], fakes: Mapping[str, Callable[..., Any]]) -> Boundary:
     step = Step(
         call=rows_of_samples,
         name="read",
+        fakes=fakes,
         arguments={
             "dataset": Constant(Function(DATASET)),
             "prompts": Derived(lambda inputs: [1 + length for length in inputs.batch.length.tolist()]),
@@ -126,5 +209,5 @@ def _read(settings: Mapping[str, Settings]) -> Boundary:
             ),
         },
         settings=settings,
-        reach="--prompt-data FILE, FILE@[-2:] or FILE@[1:], --rollout-max-prompt-len",
+        reach="--prompt-data FILE, FILE@[-2:] or FILE@[1:], --rollout-max-prompt-len, --tool-key, --multimodal-keys",
     )

@@ -36,7 +36,8 @@ FLAT_ATTENTION = "flash_attention_2"
 
 _DOCS = (
     "docs/source/sft_trainer.md: the loss is over the tokens of the text, over those of the completion for a prompt "
-    "and a completion; padding does not contribute; the text's end token is a token of the text"
+    "and a completion; padding does not contribute; the text's end token is a token of the text; trainer/utils.py: an "
+    "end token at the end of a text teaches the model to end it"
 )
 
 
@@ -63,6 +64,10 @@ def _text(count: int) -> dict[str, Any]:
     return {"text": f"{_words(count)} <eos>"}
 
 
+def _open_text(count: int) -> dict[str, Any]:
+    return {"text": _words(count)}
+
+
 def _messages(count: int) -> dict[str, Any]:
     turns = (("user", "w1 w2"), ("assistant", _words(count)))
     return {"messages": [{"role": role, "content": content} for role, content in turns]}
@@ -84,6 +89,7 @@ def _masked(count: int) -> dict[str, Any]:
 
 FORMS: dict[str, Data] = {
     "texts": Data(_text),
+    "texts without an end token": Data(_open_text),
     "texts, padded with the end token": Data(_text, padding="<eos>"),
     "messages, padded with the end token": Data(_messages, padding="<eos>"),
     "completions, padded with the end token": Data(_completion, padding="<eos>", needs='"completion_mask"'),

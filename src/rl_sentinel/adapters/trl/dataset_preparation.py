@@ -2,7 +2,7 @@
 
 import importlib
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +19,9 @@ from rl_sentinel.adapters.trl.pair_codecs import NoPadding
 from rl_sentinel.adapters.trl.preference_trainers import make_pair_trainer
 from rl_sentinel.adapters.trl.preferences import CPO, CPO_EXPERIMENTAL, DPO, ORPO, ORPO_EXPERIMENTAL, trainer_path
 from rl_sentinel.adapters.trl.release import fields_of
+from rl_sentinel.adapters.trl.rollout_fakes import FIRST_WORD
 from rl_sentinel.adapters.trl.supervised import SFT
-from rl_sentinel.adapters.trl.tiny_trainer import END, make_starting_tokenizer, make_tokenizer
+from rl_sentinel.adapters.trl.tiny_trainer import END, START, make_starting_tokenizer, make_tokenizer
 from rl_sentinel.adapters.trl.token_differences import count_differences, mask_output, token_outputs
 from rl_sentinel.core.batch import Batch, take_rows, with_columns
 from rl_sentinel.core.boundary import Boundary, Step, Unbound
@@ -31,8 +32,18 @@ from rl_sentinel.core.claims import claims
 #: Maximum number of rows, and of tokens per row: the preparation of a row does not depend on more.
 ROWS, TOKENS = 2, 3
 
-#: The setting with a tokenizer that starts each text with a token.
+#: The setting of conversations with a tokenizer that starts each text with a token.
 STARTED = "conversations, a token starts texts"
+
+#: Settings of plain text: as it is, with that tokenizer, and with completions that end with the end token already.
+PLAIN: Mapping[str, Settings] = {
+    "plain text": {},
+    "plain text, a token starts texts": {"starts": True},
+    "plain text with its end token": {"ends": True},
+}
+
+#: The starts of a row that a text need not have: the BOS token of either tokenizer.
+OPTIONAL = ([END], [FIRST_WORD + int(START[1:])])
 
 _FORMATS = (
     "docs/source/dataset_formats.md: the chat template formats conversational data, and nothing is added; to plain "
@@ -60,8 +71,8 @@ KINDS = (
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the data set that each constructor prepares, from conversations and from plain text.
 
-    Conversations also with a tokenizer that starts each text with a token, which the chat template has already. With
-    that tokenizer, masks are not compared: early releases of supervised fine-tuning have none.
+    Both also with a tokenizer that starts each text with a token, which the chat template has already. With that
+    tokenizer, masks are not compared: early releases of supervised fine-tuning have none.
     """
     for kind in KINDS:
         path = trainer_path(target, *kind.paths)
@@ -69,14 +80,14 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             continue
         source = inspect.getsource(inspect.getmodule(target.find(path)))  # type: ignore[arg-type]  # a class has a module
         if ("apply_chat_template" in source and '"completion_mask"' in source) or path != SFT:
-            yield from bindable(target, _dataset(path, kind, "conversations", chat=True))
+            yield from bindable(target, _dataset(path, kind, "conversations", {}, chat=True))
         if "apply_chat_template" in source and ("completion" in source or path != SFT):
-            yield from bindable(target, _dataset(path, kind, STARTED, chat=True))
+            yield from bindable(target, _dataset(path, kind, STARTED, {"starts": True}, chat=True))
         if "eos_token" in source and (path != SFT or "Adding EOS" in source):
-            yield from bindable(target, _dataset(path, kind, "plain text", chat=False))
+            yield from bindable(target, *(_dataset(path, kind, *form, chat=False) for form in PLAIN.items()))
 
 
-def _dataset(path: str, kind: Kind, name: str, *, chat: bool) -> Boundary:
+def _dataset(path: str, kind: Kind, name: str, form: Settings, *, chat: bool) -> Boundary:
     step = Step(
         call=compare_rows,
         name="differ",
@@ -86,18 +97,18 @@ def _dataset(path: str, kind: Kind, name: str, *, chat: bool) -> Boundary:
             "lengths": ResponseMask(NoPadding()),
             "chat": Knob("conversational"),
             "starts": Knob("starts", default=False),
+            "ends": Knob("ends", default=False),
         },
         remembered=True,
         produced_by={"lengths": _FORMATS},
     )
     result = Use("differ")
-    settings: Settings = {"conversational": chat, **({"starts": True} if name == STARTED else {})}
     return Boundary(
         path=path,
         stage="batch",
         steps=(step,),
-        outputs=token_outputs(result) | ({} if name == STARTED else mask_output(result)),
-        settings={name: settings},
+        outputs=token_outputs(result) | ({} if "starts" in form else mask_output(result)),
+        settings={name: {"conversational": chat, **form}},
         claims=claims(_FORMATS),
         reach=f"the constructor, with a data set of {name}",
         requires=(no_empty_response,),
@@ -112,12 +123,16 @@ def a_few_rows(batch: Batch) -> Batch:
     return few if bool((length == few.length).all()) else with_columns(few, length=length)
 
 
-def example(row: int, words: int, sides: Sequence[str], *, chat: bool) -> dict[str, Any]:
-    """A row of a data set: a prompt and its completions. In conversations, odd rows have a prompt of several turns."""
+def example(row: int, words: int, sides: Sequence[str], *, chat: bool, ends: bool = False) -> dict[str, Any]:
+    """A row of a data set: a prompt and its completions. In conversations, odd rows have a prompt of several turns.
+
+    With ``ends``, completions of plain text end with the end token.
+    """
     texts = {side: " ".join(f"w{3 + n + 5 * s}" for n in range(words)) for s, side in enumerate(sides)}
     label = {"label": row % 2 == 0} if tuple(sides) == ("completion",) else {}
     if not chat:
-        return {"prompt": "w1 w2", **{side: f" {text}" for side, text in texts.items()}, **label}
+        end = " <eos>" if ends else ""
+        return {"prompt": "w1 w2", **{side: f" {text}{end}" for side, text in texts.items()}, **label}
     turns = [{"role": "user", "content": "w1 w2"}]
     if row % 2:
         turns += [{"role": "assistant", "content": "w2"}, {"role": "user", "content": "w1"}]
@@ -126,9 +141,10 @@ def example(row: int, words: int, sides: Sequence[str], *, chat: bool) -> dict[s
 
 
 def expected_tokens(tokenizer: Any, row: dict[str, Any], side: str, *, chat: bool) -> tuple[list[int], list[int]]:  # noqa: ANN401 - a tokenizer
-    """The expected tokens of the prompt, and of the completion with its EOS."""
+    """The expected tokens of the prompt, and of the completion with one EOS."""
     if not chat:
-        return ids_of(tokenizer, row["prompt"]), [*ids_of(tokenizer, row[side]), END]
+        completion = [token for token in ids_of(tokenizer, row[side]) if token != END]
+        return ids_of(tokenizer, row["prompt"]), [*completion, END]
     whole = tokenizer.apply_chat_template([*row["prompt"], *row[side]], tokenize=False)
     before = tokenizer.apply_chat_template(row["prompt"], tokenize=False, add_generation_prompt=True)
     prompt = ids_of(tokenizer, before)
@@ -158,17 +174,21 @@ def prepared_tokens(row: dict[str, Any], side: str) -> tuple[list[int], list[int
     return ids[:first], [token for token, trains in zip(ids[first:], trained[first:], strict=True) if trains]
 
 
-def compare_rows(
-    trainer: Callable[..., Any], sides: Sequence[str], lengths: Tensor, *, chat: bool, starts: bool
+def compare_rows(  # noqa: PLR0913 - a trainer, its data, and the settings
+    trainer: Callable[..., Any], sides: Sequence[str], lengths: Tensor, *, chat: bool, starts: bool, ends: bool
 ) -> dict[str, list[float]]:
     """Count, per row, the trained tokens, the wrong tokens, and the tokens with a wrong mask.
 
-    A BOS token at the start of a row is optional, unless the tokenizer ``starts`` each text with one.
+    One BOS token at the start of a row is optional, unless the chat template has one.
     """
     words = lengths.sum(1).tolist()
     labeled = '"label"' in inspect.getsource(importlib.import_module(trainer.__module__))
     rows = [
-        {name: part for name, part in example(row, n, sides, chat=chat).items() if name != "label" or labeled}
+        {
+            name: part
+            for name, part in example(row, n, sides, chat=chat, ends=ends).items()
+            if name != "label" or labeled
+        }
         for row, n in enumerate(words)
     ]
     ready = make_pair_trainer(trainer, rows=rows, tokenizer=make_starting_tokenizer if starts else make_tokenizer)
@@ -186,7 +206,7 @@ def compare_rows(
 def _differences(expected: tuple[list[int], list[int]], found: tuple[list[int], list[int]]) -> tuple[float, float]:
     """The number of wrong tokens and, if it is 0, the number of tokens by which the start of the completion is off."""
     before, prompt = found[0], expected[0]
-    before = before[1:] if before[:1] == [END] and prompt[:1] != [END] else before
+    before = before[1:] if before[:1] in OPTIONAL and prompt[:1] != before[:1] else before
     whole, right = [*before, *found[1]], [*prompt, *expected[1]]
     unlike = count_differences(whole, right)
     return unlike, 0 if unlike else abs(len(before) - len(prompt))

@@ -59,6 +59,19 @@ def tokens_of(columns: frozenset[str], compute: Callable[[Batch], Tensor], why: 
     return Computed(columns, compute_padded, why)
 
 
+def responses(**known: Codec) -> Object:
+    """Sampled responses that all end, one per prompt, with the same number in each column that is not ``known``."""
+    others: dict[str, Codec] = {
+        "mask": Column("mask", dtype=torch.int64),
+        "ended": Derived(lambda inputs: torch.ones(inputs.batch.rows, dtype=torch.bool)),
+        "prompts": Derived(lambda inputs: list(range(inputs.batch.rows))),
+        **dict.fromkeys(("logprobs", "old_logprobs", "ref_logprobs"), flat(FLAT)),
+        **dict.fromkeys(("values", "old_values"), flat(0.0)),
+        "scores": Derived(lambda inputs: torch.zeros(inputs.batch.rows)),
+    }
+    return Object(Responses, others | known)
+
+
 def loop_step(  # noqa: PLR0913 - a method, its configuration, its batch, and how that is cut
     path: str,
     settings: Settings,
@@ -90,22 +103,13 @@ def loop_step(  # noqa: PLR0913 - a method, its configuration, its batch, and ho
         | {field: f"args.{field}" for field in fields},
         shared=True,
     )
-    responses: dict[str, Codec] = {
-        "mask": Column("mask", dtype=torch.int64),
-        "ended": Derived(lambda inputs: torch.ones(inputs.batch.rows, dtype=torch.bool)),
-        "prompts": PromptIds("list") if grouped else Derived(lambda inputs: list(range(inputs.batch.rows))),
-        **dict.fromkeys(("logprobs", "old_logprobs", "ref_logprobs"), flat(FLAT)),
-        **dict.fromkeys(("values", "old_values"), flat(0.0)),
-        "scores": Derived(lambda inputs: torch.zeros(inputs.batch.rows)),
-        **known,
-    }
     return Step(
         call=run_loop,
         name="trained",
         arguments={
             "entry": Constant(Function(path)),
             "loop": loop,
-            "known": Object(Responses, responses),
+            "known": responses(**({"prompts": PromptIds("list")} if grouped else {}), **known),
             "micro_batches": MICRO_BATCHES if parts else Constant(1),
             "mini_batches": Constant(1),
         },

@@ -30,6 +30,7 @@ DEFAULTS: Mapping[str, Any] = {
     "save_strategy": "no",
     "num_sample_generations": 0,
     "num_ppo_epochs": 1,
+    "num_epochs": 1,
     "stop_token": "eos",
     "temperature": TEMPERATURE,
 }

@@ -23,6 +23,11 @@ from rl_sentinel.core.codec import Inputs
 NASH = "trl.trainer.nash_md_trainer.NashMDTrainer"
 NASH_EXPERIMENTAL = "trl.experimental.nash_md.nash_md_trainer.NashMDTrainer"
 
+#: What the loss claims to be.
+OBJECTIVE = claims(
+    "nash_md_trainer.py: score and kl divergence via reinforce, of arXiv 2312.00886", algorithm="nash-md"
+) | claims("nash_md_trainer.py: sum(1) of each completion, loss.mean()", aggregation="sequence-mean-token-sum")
+
 _PRODUCERS = {
     "logprobs": "nash_md_trainer.py, _compute_logprobs: log-probs of completions, 0 in the padding",
     "probability": "nash_md_trainer.py, training_step: sigmoid of the difference of scores, or a judge's probability",
@@ -82,10 +87,7 @@ def _nash(path: str) -> Boundary:
         steps=(step,),
         outputs={"loss": Output("", "", "loss", at=Use("loss"))},
         settings={"default": {"beta": 0.5}},
-        claims=claims(
-            "nash_md_trainer.py: score and kl divergence via reinforce, of arXiv 2312.00886", algorithm="nash-md"
-        )
-        | claims("nash_md_trainer.py: sum(1) of each completion, loss.mean()", aggregation="sequence-mean-token-sum"),
+        claims=OBJECTIVE,
         reach="every step",
         requires=(every_row_trains, rewards_are_probabilities),
         domain=judge_every_row,

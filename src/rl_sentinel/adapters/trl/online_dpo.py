@@ -1,38 +1,37 @@
 """TRL's online DPO: the training step on sampled pairs. It maps known log-probs and rewards to loss and metrics."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
 from typing import Any
 
 import torch
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
-from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.forms import Number
-from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
 from rl_sentinel.adapters.kit.pairs import even_rows, rows_are_pairs
-from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet
+from rl_sentinel.adapters.kit.requirements import enough_words, equal_micro_batches, no_empty_response
+from rl_sentinel.adapters.kit.value_codecs import Derived, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl.loop_codecs import flat, sampled, trains_as_sampled
-from rl_sentinel.adapters.trl.loop_fakes import CONTEXT, FIRST_PROMPT, FIRST_TOKEN, Policy, Responses
-from rl_sentinel.adapters.trl.loop_trainer import LoopAccelerator
-from rl_sentinel.adapters.trl.preference_trainers import configuration_of
+from rl_sentinel.adapters.trl.arguments import truncated_fill_width
+from rl_sentinel.adapters.trl.loop_codecs import ENDED, sampled, trains_as_sampled
+from rl_sentinel.adapters.trl.loop_fakes import CONTEXT, FIRST_TOKEN, Responses
+from rl_sentinel.adapters.trl.pair_samplers import TWO, parts, run_step, sampler_step, train_sampled_pairs
+from rl_sentinel.adapters.trl.pair_sampling_fakes import PROMPTS
+from rl_sentinel.adapters.trl.preferences import LOGGED as OF_PAIRS
 from rl_sentinel.adapters.trl.preferences import PAIRED, SCALED
-from rl_sentinel.adapters.trl.release import source_of
+from rl_sentinel.adapters.trl.release import fields_of, source_of
+from rl_sentinel.adapters.trl.rollout_fakes import FIRST_WORD
 from rl_sentinel.adapters.trl.scoring import no_extra_padding
-from rl_sentinel.adapters.trl.tiny_trainer import RowRewards, make_model, make_tokenizer
+from rl_sentinel.adapters.trl.tiny_trainer import RowRewards
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
-from rl_sentinel.core.claims import claims
-from rl_sentinel.core.codec import Inputs
+from rl_sentinel.core.call import Use
+from rl_sentinel.core.case import Settings
+from rl_sentinel.core.claims import Claims, claims
+from rl_sentinel.core.codec import Codec, Inputs
 
 ONLINE = "trl.trainer.online_dpo_trainer.OnlineDPOTrainer"
-
-#: Responses of a prompt.
-TWO = 2
+ONLINE_EXPERIMENTAL = "trl.experimental.online_dpo.online_dpo_trainer.OnlineDPOTrainer"
 
 _DOCS = (
     "docs/source/online_dpo_trainer.md: pairs of sampled completions, the one with the higher reward is preferred; "
@@ -47,102 +46,59 @@ LOGGED: Mapping[str, Output] = {
     "objective/non_score_reward": Output("", "reward", "", over="live"),
 }
 
+#: The columns of both policies; rows 2n and 2n + 1 are the responses to a prompt.
+PAIRS: Mapping[str, Codec] = {
+    "prompts": Derived(lambda inputs: [row // TWO for row in range(inputs.batch.rows)]),
+    "logprobs": Column("logprob"),
+    "ref_logprobs": Column("ref_logprob"),
+}
 
-_ENDED = Derived(lambda inputs: torch.ones(inputs.batch.rows, dtype=torch.bool))
-_PAIRS = Derived(lambda inputs: [row // TWO for row in range(inputs.batch.rows)])
-_NONE = Derived(lambda inputs: torch.zeros(inputs.batch.rows))
+#: The penalty for a response that does not end, in releases with the setting; it is larger than the margin of a pair.
+PENALTY: Settings = {"penalty": 1.5}
+
+#: What the text of ``training_step`` contains -> what compares the responses.
+SCORERS: Mapping[str, str] = {"get_reward(": "model", "judge.judge(": "judge"}
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of the training step, in releases where functions compute the rewards."""
+    """Boundaries of the training step: with reward functions or, in earlier releases, with a model or a judge."""
     path = target.locate(f"{ONLINE}.training_step")
     if not target.has(path):
         return
     if why := target.fails(path):
         yield Unbound(path, "policy-loss", why)
         return
-    if "_calculate_rewards_from_functions" not in source_of(target.find(path)):
-        yield Unbound(path, "policy-loss", "the rewards come from a model or a judge, which has no fake")
+    trainer = path.rpartition(".")[0]
+    if "training_step" not in vars(target.find(trainer)):
+        return  # a loop in one method
+    source = source_of(target.find(path))
+    if "_calculate_rewards_from_functions" in source:
+        yield from bindable(target, _loss(path), _metrics(path))
         return
-    yield from bindable(target, _loss(path), _metrics(path))
+    scorers = [scored_by for text, scored_by in SCORERS.items() if text in source]
+    if not scorers:
+        yield Unbound(path, "policy-loss", "the training step neither calls reward functions, nor a model, nor a judge")
+        return
+    for scored_by in scorers:
+        yield from bindable(target, _scored(path, scored_by, {"beta": 0.5}))
+    if "model" in scorers:
+        yield from bindable(target, _logged(path, source_of(target.find(trainer))))
+        if "missing_eos_penalty" in fields_of(target, ONLINE):
+            yield from bindable(target, _scored(path, "model", {"beta": 0.5, **PENALTY}))
 
 
-def make_online(kind: Callable[..., Any], **settings: Any) -> Any:  # noqa: ANN401 - a trainer
-    """An online DPO trainer, built by its constructor."""
-    from datasets import Dataset  # noqa: PLC0415 - in the target's overlay
-
-    args, _ = configuration_of(kind, {**settings, "max_length": 64, "gradient_accumulation_steps": TWO})
-    trainer = kind(
-        model=make_model(),
-        ref_model=make_model(),
-        reward_funcs=RowRewards("first", 1.0),
-        args=args,
-        train_dataset=Dataset.from_list([{"prompt": "w1"}] * TWO),
-        processing_class=make_tokenizer(),
-    )
-    trainer.divides = trainer.accelerator.gradient_accumulation_steps == TWO  # by the release of transformers
-    trainer.policies = [Policy(trainer.model.config, 1.0, trains=trains) for trains in (True, False)]
-    return trainer
-
-
-def train_pairs(entry: Callable[..., Any], trainer: Any, micro_batches: int, sampled_pairs: Responses) -> Any:  # noqa: ANN401 - a trainer
+def train_pairs(entry: Callable[..., Any], trainer: Any, micro_batches: int, sampled: Responses) -> Any:  # noqa: ANN401 - a trainer
     """Run an optimizer step on micro-batches of pairs; return the sum of differentiated losses, and mean metrics."""
-    policy, trainer.ref_model = trainer.policies
-    trainer.accelerator = LoopAccelerator(getattr(trainer.accelerator, "own", trainer.accelerator))
-    trainer.accelerator.steps = micro_batches if trainer.divides else 1
-    trainer.current_gradient_accumulation_steps = trainer.args.gradient_accumulation_steps = micro_batches
-    for values in trainer.stats.values():
-        values.clear()
-    for known in parts(sampled_pairs, micro_batches):
-        policy.begin(known)
-        trainer.ref_model.begin(known)
+
+    def start(known: Responses) -> dict[str, Any]:
         order = [2 * pair + (pair + half) % TWO for half in range(TWO) for pair in range(len(known.lengths) // TWO)]
         trainer.reward_funcs = [RowRewards("first", 1.0, [float(row % TWO == 0) for row in order])]
-        prompts = torch.tensor([[FIRST_TOKEN] * (CONTEXT - 1) + [FIRST_PROMPT + row // TWO] for row in order])
+        prompts = torch.tensor([[FIRST_TOKEN] * (CONTEXT - 1) + [FIRST_WORD + row // TWO] for row in order])
         generated = prompts, torch.ones_like(prompts), known.ids[order], known.mask[order], None
         trainer._generate = lambda *_arguments, made=generated: made  # noqa: SLF001 - the engine's call
-        entry(trainer, policy, {"prompt": ["w1"] * (len(order) // TWO)}, None)
-    logs = {name: sum(values) / len(values) for name, values in trainer.stats.items() if values}
-    return {"loss": torch.stack(trainer.accelerator.losses).sum(), "logs": logs}
+        return {"prompt": ["w1"] * (len(order) // TWO)}
 
-
-def parts(known: Responses, count: int) -> list[Responses]:
-    """Split the responses into equal micro-batches, in the order of the rows."""
-    columns = {field.name: getattr(known, field.name) for field in fields(Responses)}
-    size = len(known.lengths) // count
-    cuts = [slice(start, start + size) for start in range(0, size * count, size)]
-    return [Responses(**{name: column[cut] for name, column in columns.items()}) for cut in cuts]
-
-
-def _step(path: str) -> Step:
-    known = {
-        "mask": Column("mask", dtype=torch.int64),
-        "ended": _ENDED,
-        "prompts": _PAIRS,
-        "logprobs": Column("logprob"),
-        "old_logprobs": flat(-1.0),
-        "ref_logprobs": Column("ref_logprob"),
-        "values": flat(0.0),
-        "old_values": flat(0.0),
-        "scores": _NONE,
-    }
-    trainer = Object(
-        make_online,
-        {"kind": Constant(Function(path.rpartition(".")[0])), "beta": IfSet("beta")},
-        at={"kind": "__class__", "beta": "beta"},
-        shared=True,
-    )
-    return Step(
-        call=train_pairs,
-        name="trained",
-        arguments={
-            "entry": Constant(Function(path)),
-            "trainer": trainer,
-            "micro_batches": MICRO_BATCHES,
-            "sampled_pairs": Object(Responses, known),
-        },
-        produced_by={"sampled_pairs": _PRODUCER},
-    )
+    return run_step(entry, trainer, parts(sampled, micro_batches), start)
 
 
 def distinct(inputs: Inputs) -> str:
@@ -155,42 +111,120 @@ def distinct(inputs: Inputs) -> str:
     return "both responses of a pair consist of EOS only" if pairs else ""
 
 
+def few_pairs(inputs: Inputs) -> str:
+    """The reason to skip a batch with more prompts than the data set has; empty otherwise."""
+    return enough_words(inputs.batch.rows, TWO * PROMPTS)
+
+
 def as_sampled_pairs(batch: Batch) -> Batch:
     """The batch without an odd last row, unless it is the only one, and with every token trained."""
     return sampled(even_rows(batch))
 
 
-_REQUIRED = (rows_are_pairs, equal_micro_batches, no_empty_response, trains_as_sampled, no_extra_padding, distinct)
+REQUIRED = (
+    rows_are_pairs,
+    equal_micro_batches,
+    no_empty_response,
+    trains_as_sampled,
+    no_extra_padding,
+    distinct,
+    few_pairs,
+)
+
+
+def _of_functions(path: str) -> Step:
+    return sampler_step(path, train_pairs, {"beta": "beta"}, PAIRS, producer=_PRODUCER)
 
 
 def _loss(path: str) -> Boundary:
     return Boundary(
         path=path,
         stage="policy-loss",
-        steps=(_step(path),),
+        steps=(_of_functions(path),),
         outputs={"loss": Output("", "", "loss", at=Use("trained")["loss"])},
         settings={"default": {"beta": 0.5}},
         claims=PAIRED | SCALED | claims(_DOCS, algorithm="dpo"),
         reach="every step",
-        requires=_REQUIRED,
+        requires=REQUIRED,
         domain=as_sampled_pairs,
     )
 
 
+def read_from_logs(outputs: Mapping[str, Output]) -> dict[str, Output]:
+    """These outputs, read from the logged metrics of a step."""
+    place = Use("trained")["logs"]
+    return {
+        name: Output("", one.unit, one.quantity, over=one.over, at=place[name], form=Number())
+        for name, one in outputs.items()
+    }
+
+
 def _metrics(path: str) -> Boundary:
     """The boundary of the logged metrics of sampled responses."""
-    place = Use("trained")["logs"]
     return Boundary(
         path=path,
         stage="metric",
-        steps=(_step(path),),
-        outputs={
-            name: Output("", one.unit, one.quantity, over=one.over, at=place[name], form=Number())
-            for name, one in LOGGED.items()
-        },
+        steps=(_of_functions(path),),
+        outputs=read_from_logs(LOGGED),
         settings={"logged": {"beta": 0.5}},
         claims=claims(_DOCS, output_pairs={"objective/kl": "logprob against ref_logprob"}),
         reach="every step",
-        requires=_REQUIRED,
+        requires=REQUIRED,
+        domain=as_sampled_pairs,
+    )
+
+
+def pair_metrics(source: str, docs: str) -> tuple[dict[str, Output], Claims]:
+    """The logged metrics of pairs that the source text names, and what ``docs`` says that they are."""
+    known = {name: algorithm for name, algorithm in OF_PAIRS.items() if f'"{name}"' in source}
+    others = {name: one for name, one in LOGGED.items() if f'"{name}"' in source}
+    claimed = claims(docs, output_algorithms=known)
+    if "objective/kl" in others:
+        claimed |= claims(docs, output_pairs={"objective/kl": "logprob against ref_logprob"})
+    return read_from_logs(others | {name: Output("", "nats") for name in known}), claimed
+
+
+def _from_generation(path: str, scored_by: str, settings: Settings) -> Step:
+    known = {**PAIRS, **({"ended": ENDED} if "penalty" in settings else {})}
+    fields = {"beta": "beta", **({"missing_eos_penalty": "penalty"} if "penalty" in settings else {})}
+    return sampler_step(
+        path,
+        train_sampled_pairs,
+        fields,
+        known,
+        scored_by=scored_by,
+        more={"penalty": Knob("penalty", default=0.0)},
+        producer=_PRODUCER,
+    )
+
+
+def _scored(path: str, scored_by: str, settings: Settings) -> Boundary:
+    """The boundary of the loss on responses that the policy generates and a model or a judge compares."""
+    penalized = "penalty" in settings
+    return Boundary(
+        path=path,
+        stage="policy-loss",
+        steps=(_from_generation(path, scored_by, settings),),
+        outputs={"loss": Output("", "", "loss", at=Use("trained")["loss"])},
+        settings={f"{scored_by}, missing EOS" if penalized else scored_by: settings},
+        claims=PAIRED | SCALED | claims(_DOCS, algorithm="dpo"),
+        reach="missing_eos_penalty set" if penalized else f"every step, with a {scored_by} for the rewards",
+        requires=(*REQUIRED, *((truncated_fill_width,) if penalized else ())),
+        domain=as_sampled_pairs,
+    )
+
+
+def _logged(path: str, source: str) -> Boundary:
+    """The boundary of the logged metrics of pairs, in releases where a model computes the rewards."""
+    outputs, claimed = pair_metrics(source, _DOCS)
+    return Boundary(
+        path=path,
+        stage="policy-loss",
+        steps=(_from_generation(path, "model", {}),),
+        outputs=outputs,
+        settings={"logged": {"beta": 0.5}},
+        claims=PAIRED | claimed,
+        reach="every step",
+        requires=REQUIRED,
         domain=as_sampled_pairs,
     )

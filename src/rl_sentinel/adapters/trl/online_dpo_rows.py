@@ -17,8 +17,9 @@ from rl_sentinel.adapters.kit.requirements import enough_words, no_empty_respons
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.inline_engine_fakes import TextEngine
-from rl_sentinel.adapters.trl.online_dpo import ONLINE, TWO, make_online
+from rl_sentinel.adapters.trl.online_dpo import ONLINE
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
+from rl_sentinel.adapters.trl.pair_samplers import TWO, make_pair_sampler
 from rl_sentinel.adapters.trl.rank_fakes import RankAccelerator
 from rl_sentinel.adapters.trl.release import source_of
 from rl_sentinel.adapters.trl.rollout_batch import FILL, id_tokens
@@ -111,7 +112,7 @@ def few_pairs(inputs: Inputs) -> str:
 
 def _rows(target: Target, path: str, engine: str, *, varied: bool) -> Boundary:
     trainer = Object(
-        make_online, {"kind": Constant(Function(path.rpartition(".")[0]))}, at={"kind": "__class__"}, shared=True
+        make_pair_sampler, {"kind": Constant(Function(path.rpartition(".")[0]))}, at={"kind": "__class__"}, shared=True
     )
     step = Step(
         call=generated_pairs,

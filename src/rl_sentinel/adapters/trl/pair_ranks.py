@@ -62,13 +62,13 @@ TRAINERS: tuple[tuple[tuple[str, ...], Family, bool], ...] = (
     ((BCO, BCO_EXPERIMENTAL), BCO_FAMILIES["default"], False),
 )
 
-_LOGS = (
+LOGS = (
     "docs/source/dpo_trainer.md, Logged metrics: means over the batch of an optimizer step, which all processes share"
 )
 
-_IN_ORDER = "transformers, Trainer: micro-batches of consecutive responses, each with any number of desirable responses"
+IN_ORDER = "transformers, Trainer: micro-batches of consecutive responses, each with any number of desirable responses"
 
-_PRODUCER = "accelerate, BatchSamplerShard: the processes take different batches of the data set, all of one size"
+BATCHES = "accelerate, BatchSamplerShard: the processes take different batches of the data set, all of one size"
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
@@ -80,7 +80,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         for found in families_of(target, trainer_path(target, *places), {"default": family}):
             if not isinstance(found, Unbound):
                 release, _, _ = found
-                names = _names(release, paired=paired)
+                names = names_of(release, paired=paired)
                 yield from bindable(target, *_over_ranks(release, family, names, paired=paired))
                 if not paired:
                     means = [name for name in names if name != "rewards/margins"]  # needs both labels
@@ -93,18 +93,19 @@ def rows_are_pairs_of_ranks(inputs: Inputs) -> str:
     return "" if rows and rows % (2 * ranks) == 0 else "the rows do not divide into pairs for each rank"
 
 
-def _names(release: Release, *, paired: bool) -> list[str]:
+def names_of(release: Release, *, paired: bool) -> list[str]:
+    """The names of :data:`LOGGED` that the source of a trainer has."""
     return [n for n in LOGGED if f'{n}"' in release.source or (not paired and f'"{n}_sum"' in release.source)]
 
 
-def _features(release: Release, *, paired: bool) -> PairFeatures:
+def features_of(release: Release, *, paired: bool) -> PairFeatures:
     """The rows of the data set: pairs, or single responses with alternating labels."""
     if paired:
         return PairFeatures(whole=release.whole, names=release.names)
     return LabeledFeatures(whole='"completion_labels"' in release.source)
 
 
-def _log_probs(release: Release) -> dict[str, Codec]:
+def log_probs(release: Release) -> dict[str, Codec]:
     """The log-probs of all rows under the model and, if the trainer has one, under the reference model."""
     columns = {"logprobs": "logprob", **({"ref_logprobs": "ref_logprob"} if release.reference else {})}
     return {name: TokenLogprobs(column, leaf=False) for name, column in columns.items()}
@@ -117,7 +118,7 @@ def _over_ranks(release: Release, family: Family, names: list[str], *, paired: b
         "trainer": ready_trainer(release, family),
         "rank": Derived(lambda inputs: inputs.part[0]),
         "ranks": Derived(lambda inputs: inputs.part[1], frozenset({"ranks"})),
-        "features": _features(release, paired=paired),
+        "features": features_of(release, paired=paired),
     }
     at = {"trainer": "", "rank": "accelerator.process_index", "ranks": "accelerator.num_processes"}
     step = Step(
@@ -126,9 +127,9 @@ def _over_ranks(release: Release, family: Family, names: list[str], *, paired: b
         arguments={
             "entry": Constant(Function(f"{release.path}.compute_loss")),
             "learners": EachCut(Object(ready_on_rank, parts, at=at), "ranks"),
-            **_log_probs(release),
+            **log_probs(release),
         },
-        produced_by={"learners": _PRODUCER},
+        produced_by={"learners": BATCHES},
     )
     made = _boundary(release, family, step, "logged over ranks", names)
     yield replace(made, reach="several processes", requires=(rows_are_pairs_of_ranks, *made.requires))
@@ -140,10 +141,10 @@ def _over_micro_batches(release: Release, family: Family, names: list[str]) -> I
     arguments: dict[str, Codec] = {
         "entry": Constant(Function(f"{release.path}.compute_loss")),
         "learner": ready_trainer(release, family),
-        "features": _features(release, paired=False),
-        **_log_probs(release),
+        "features": features_of(release, paired=False),
+        **log_probs(release),
     }
-    step = Step(call=logs_of_micro_batches, name="logs", arguments=arguments, produced_by={"features": _IN_ORDER})
+    step = Step(call=logs_of_micro_batches, name="logs", arguments=arguments, produced_by={"features": IN_ORDER})
     made = _boundary(release, family, step, "logged over micro-batches", names)
     reach = "gradient_accumulation_steps above 1"
     yield replace(made, reach=reach, requires=(rows_are_pairs_of_ranks, equal_micro_batches, *made.requires))
@@ -156,7 +157,7 @@ def _boundary(release: Release, family: Family, step: Step, setting: str, names:
         steps=(step,),
         outputs={n: Output("", "nats", over="all", at=Use("logs")[n], form=Number()) for n in names},
         settings={setting: family.settings},
-        claims=claims(_LOGS, pairing="adjacent"),
+        claims=claims(LOGS, pairing="adjacent"),
         requires=(every_row_trains, tokens_have_probabilities),
         domain=as_pairs,
     )

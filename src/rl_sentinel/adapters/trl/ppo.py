@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
-from torch.nn.utils.rnn import pad_sequence
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column, ResponseMask
@@ -23,8 +22,9 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Kn
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import ppo_losses, ppo_rollouts, ppo_steps
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding, trains_with_probability
+from rl_sentinel.adapters.trl.ppo_fakes import AttendingModel, collate
 from rl_sentinel.adapters.trl.release import source_of
-from rl_sentinel.adapters.trl.token_model import PROMPT, ValueModel, token_ids
+from rl_sentinel.adapters.trl.token_model import PROMPT, token_ids
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -42,6 +42,12 @@ FORMER_NAMES = ("top_k_top_p_filtering",)
 #: Value of ``kl_penalty`` -> KL estimator.
 PENALTIES: Mapping[str, str] = {"kl": "k1", "abs": "abs", "mse": "k2"}
 
+#: Setting -> rows of a forward pass; by default, the last pass of a batch has one row.
+SIZES: Mapping[str, Codec] = {
+    "row by row": Constant(1),
+    **{f"padding at the {side}": Derived(lambda inputs: inputs.batch.rows) for side in ("left", "right")},
+}
+
 _LAID_OUT = "ppo_trainer.py, batched_forward_pass, docstring: log-probs and values of the responses, by row"
 _REPORTED = (
     "ppo_config.py, kl_penalty: the KL that penalizes the reward; logging.mdx, objective/kl: mean KL to the reference"
@@ -56,9 +62,11 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     if why := target.fails(path):
         yield Unbound(path, "batch", why)
         return
-    for name in ("default", "row by row"):
+    parameters = inspect.signature(target.find(path)).parameters
+    other = "right" if "model" in parameters else "left"  # else as in the examples of the release
+    for name in ("default", "row by row", f"padding at the {other}"):
         yield from bindable(target, _forward(path, name, masked=False))
-    if "response_masks" in inspect.signature(target.find(path)).parameters:
+    if "response_masks" in parameters:
         yield from bindable(target, _forward(path, "response masks", masked=True))
     yield from ppo_rollouts.boundaries(target, PPO)
     yield from ppo_losses.boundaries(target, PPO)
@@ -96,11 +104,15 @@ def _forward(path: str, name: str, *, masked: bool) -> Boundary:
         "logprobs": Column("logprob", NoPadding()),
         "values": Column("value", NoPadding()),
         "lengths": ResponseMask(NoPadding()),
-        "size": Constant(1) if name == "row by row" else Derived(lambda inputs: max(1, inputs.batch.rows - 1)),
+        "side": Constant(name.partition("padding at the ")[2]),
+        "size": SIZES.get(name, Derived(lambda inputs: max(1, inputs.batch.rows - 1))),
     }
     if masked:
         arguments["response_masks"] = Column("mask", Ragged(), torch.int64)
-    sources = "ppo_trainer.py, step: queries and responses as lists of tensors; prepare_model_inputs pads on the left"
+    sources = (
+        "ppo_trainer.py, step: queries and responses as lists of tensors; DataCollatorForLanguageModeling pads them at "
+        "the padding_side of the tokenizer"
+    )
     step = Step(
         call=forward_pass, name="computed", arguments=arguments, explain=as_refusal, produced_by={"logprobs": sources}
     )
@@ -132,37 +144,41 @@ def forward_pass(  # noqa: PLR0913 - a method and a class of the target, and a s
     logprobs: Tensor,
     values: Tensor,
     lengths: Tensor,
+    side: str,
     size: int,
     response_masks: list[Tensor] | None = None,
 ) -> dict[str, Tensor]:
-    """Run the trainer's forward pass; return ``[B, T]`` log-probs and values of the responses, and the mask, if any."""
+    """Run the trainer's forward pass; return ``[B, T]`` log-probs and values of the responses, and the mask, if any.
+
+    ``side`` is the side of the padding; if it is empty, releases whose trainer collates the rows pad at the right, and
+    others at the left.
+    """
     rows, width = logprobs.shape
     counts = lengths.sum(1).tolist()
     ids = token_ids(rows, width)
     queries = [torch.full((1 + b % 2,), PROMPT) for b in range(rows)]
     responses = [row[:n] for row, n in zip(ids, counts, strict=True)]
     sequences = [torch.cat(pair) for pair in zip(queries, responses, strict=True)]
-    longest = max(map(len, sequences))
-    data = {
-        "input_ids": torch.stack([pad(row, (longest - len(row), 0)) for row in sequences]),
-        "attention_mask": torch.stack([pad(torch.ones_like(row), (longest - len(row), 0)) for row in sequences]),
-    }
+    model = AttendingModel(logprobs, values)
     self = bare_instance(kind, config=SimpleNamespace(mini_batch_size=size), is_encoder_decoder=False)
     if "model" not in inspect.signature(entry).parameters:
-        return collating_forward_pass(
-            partial(entry, self, queries, responses), self, ValueModel(logprobs, values), width
-        )
+        self.data_collator = partial(collate, side=side or "right")
+        return collating_forward_pass(partial(entry, self, queries, responses), self, model, width)
+    data = collate([{"input_ids": row, "attention_mask": torch.ones_like(row)} for row in sequences], side or "left")
     masks = {} if response_masks is None else {"response_masks": [mask.clone() for mask in response_masks]}
-    results = entry(self, ValueModel(logprobs, values), queries, responses, data, **masks)
+    results = entry(self, model, queries, responses, data, **masks)
     logprobs = results[0].round(decimals=5)  # log-softmax rounds at the seventh decimal
     columns = {"logprob": logprobs, "value": results[1 + (len(results) > 3)], "mask": results[-1].float()}
+    if not masks:  # the mask says which positions are the response
+        return {name: _trained(tensor, results[-1], rows, width) for name, tensor in columns.items()}
     return {name: _responses(tensor, counts, width) for name, tensor in columns.items()}
 
 
 def collating_forward_pass(entry: Callable[[], Any], trainer: Any, model: Any, width: int) -> dict[str, Tensor]:  # noqa: ANN401 - a trainer, a model
     """Run the forward pass in releases whose trainer collates the rows, and stack the returned rows."""
     rows = len(model.backbone.logprobs)
-    trainer.__dict__ |= {"model": model, "ref_model": model, "data_collator": pad_right}
+    trainer.__dict__ |= {"model": model, "ref_model": model}
+    trainer.accelerator = SimpleNamespace(device="cpu")
     trainer.config.batch_size, trainer.config.forward_batch_size = rows, trainer.config.mini_batch_size
     logprobs, _, values = entry()
     columns = {"logprob": [row.round(decimals=5) for row in logprobs], "value": values}
@@ -173,16 +189,20 @@ def collating_forward_pass(entry: Callable[[], Any], trainer: Any, model: Any, w
     }
 
 
-def pad_right(rows: list[Tensor]) -> dict[str, Tensor]:
-    """Right-padded token ids, in place of the data collator."""
-    return {"input_ids": pad_sequence(rows, batch_first=True)}
-
-
 def _responses(tensor: Tensor, counts: list[int], width: int) -> Tensor:
-    """Each response at the start of its row; a missing row contains NaN."""
+    """Each response, which ends its row, at the start of the row; a missing row contains NaN."""
     rows = [pad(row[len(row) - n :], (0, width - n)) for row, n in zip(tensor, counts, strict=False)]
     missing = [tensor.new_full((width,), torch.nan)] * (len(counts) - len(rows))
     return torch.stack([*rows, *missing])
+
+
+def _trained(tensor: Tensor, mask: Tensor, rows: int, width: int) -> Tensor:
+    """The trained positions at the start of each row, then NaN; a missing row contains NaN."""
+    found = tensor.new_full((rows, width), torch.nan)
+    for own, row, trains in zip(found, tensor, mask.bool(), strict=False):
+        kept = row[trains][:width]
+        own[: len(kept)] = kept
+    return found
 
 
 def as_refusal(error: Exception, _arguments: Mapping[str, Any]) -> Exception:

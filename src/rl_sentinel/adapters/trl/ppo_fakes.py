@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from rl_sentinel.adapters.trl.tiny_trainer import PADDING
 from rl_sentinel.adapters.trl.token_model import ValueModel
 
 
@@ -72,8 +73,24 @@ class Accumulation:
         return model
 
 
-def collate(rows: list[dict[str, Tensor]]) -> Any:  # noqa: ANN401 - of transformers
-    """Rows with padding at the left, in the format of transformers' collator."""
+class AttendingModel(ValueModel):
+    """A fake model whose values are wrong in a row that attends to padding before its text, or misses a token of it."""
+
+    def __call__(self, input_ids: Tensor, **more: object) -> tuple[Tensor, None, Tensor]:
+        """The logits ``[B, S, V]`` and values ``[B, S]``."""
+        logits, none, values = ValueModel.__call__(self, input_ids)
+        tokens, mask = input_ids != PADDING, more.get("attention_mask")
+        attended = mask.bool() if isinstance(mask, Tensor) else torch.ones_like(tokens)
+        until_end = tokens.flip(1).cumsum(1).flip(1) > 0
+        wrong = ((attended != tokens) & until_end).any(1, keepdim=True)
+        return logits, none, values + wrong
+
+
+def collate(rows: list[Any], side: str = "left") -> Any:  # noqa: ANN401 - of transformers
+    """Rows with padding at one side, in the format of transformers' collator. Rows are dicts, or only token ids."""
+    rows = [{"input_ids": row} if isinstance(row, Tensor) else row for row in rows]
     longest = max(len(row["input_ids"]) for row in rows)
-    columns = {n: torch.stack([pad(row[n], (longest - len(row[n]), 0)) for row in rows]) for n in rows[0]}
+    missing = {len(row["input_ids"]): longest - len(row["input_ids"]) for row in rows}
+    widths = {n: (gap, 0) if side == "left" else (0, gap) for n, gap in missing.items()}
+    columns = {n: torch.stack([pad(row[n], widths[len(row[n])]) for row in rows]) for n in rows[0]}
     return importlib.import_module("transformers").BatchEncoding(columns)

@@ -1,7 +1,9 @@
-"""PPO in TRL before 0.12: generation in padded batches, and reward metrics over ranks."""
+"""PPO in TRL before 0.12: generation, in padded batches and by the reference, and reward metrics over ranks."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from itertools import cycle
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +23,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import itself
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
 from rl_sentinel.adapters.trl.rank_fakes import RankAccelerator
-from rl_sentinel.adapters.trl.tiny_trainer import PADDING, make_tokenizer
+from rl_sentinel.adapters.trl.tiny_trainer import END, PADDING, make_tokenizer
 from rl_sentinel.adapters.trl.token_model import PROMPT, token_ids
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -31,6 +33,7 @@ from rl_sentinel.core.claims import claims
 OTHER_TOKEN = -1
 
 _GENERATED = "ppo_trainer.py, generate, docstring: response tokens; with return_prompt=False only newly generated ones"
+_REFERENCE = "ppo_trainer.py, generate, docstring of generate_ref_response: the reference response is also generated"
 _QUERIES = "ppo_trainer.py, generate: queries of several lengths, padded in batches of batch_size"
 _REWARDS = "ppo_trainer.py, log_stats: env/reward_mean, env/reward_std, of the rewards of all processes"
 
@@ -42,17 +45,25 @@ LOGGED = {
 
 
 def boundaries(target: Target, trainer: str) -> Iterator[Boundary | Unbound]:
-    """Boundaries of generation by a decoder and by an encoder-decoder, and the rewards that a step logs."""
+    """Boundaries of generation by a decoder, an encoder-decoder and the reference, and the rewards that a step logs."""
     path = f"{trainer}._generate_batched"
     if target.has(path):
         for name, is_encoder_decoder in {"decoder": False, "encoder and decoder": True}.items():
-            yield from bindable(target, _generated(path, trainer, name, is_encoder_decoder=is_encoder_decoder))
+            for ends in (False, True):
+                yield from bindable(
+                    target, _generated(path, trainer, name, is_encoder_decoder=is_encoder_decoder, ends=ends)
+                )
+    path = f"{trainer}.generate"
+    if target.has(path) and "generate_ref_response" in inspect.signature(target.find(path)).parameters:
+        for name, listed in {"reference, queries": True, "reference, one query": False}.items():
+            yield from bindable(target, _referred(path, trainer, name, listed=listed))
     path = f"{trainer}.log_stats"
     if target.has(path):
         yield from bindable(target, _logged(path, trainer))
 
 
-def _generated(path: str, trainer: str, name: str, *, is_encoder_decoder: bool) -> Boundary:
+def _generated(path: str, trainer: str, name: str, *, is_encoder_decoder: bool, ends: bool) -> Boundary:
+    """The boundary of batched generation; with ``ends``, of whole responses that end before others of their batch."""
     step = Step(
         call=generate_in_batches,
         name="generated",
@@ -62,6 +73,7 @@ def _generated(path: str, trainer: str, name: str, *, is_encoder_decoder: bool) 
             "tokens": Column("token", NoPadding()),
             "lengths": ResponseMask(NoPadding()),
             "is_encoder_decoder": Knob("encoder_decoder"),
+            "ends": Knob("ends", default=False),
         },
         produced_by={"tokens": _QUERIES},
     )
@@ -70,9 +82,43 @@ def _generated(path: str, trainer: str, name: str, *, is_encoder_decoder: bool) 
         stage="batch",
         steps=(step,),
         outputs={"token": Output("B T", "", "token", at=Use("generated"), form=AsReturned())},
-        settings={name: {"encoder_decoder": is_encoder_decoder}},
+        settings={
+            f"{name}, with end tokens" if ends else name: {
+                "encoder_decoder": is_encoder_decoder,
+                **({"ends": True} if ends else {}),
+            }
+        },
         claims=claims(_GENERATED, conserves=True),
         reach="generate(queries)",
+        requires=(no_empty_response,),
+    )
+
+
+def _referred(path: str, trainer: str, name: str, *, listed: bool) -> Boundary:
+    """The boundary of the responses of policy and reference; ``listed`` queries are generated in batches."""
+    step = Step(
+        call=generate_with_reference,
+        name="generated",
+        arguments={
+            "entry": Constant(Function(path)),
+            "kind": Constant(Function(trainer)),
+            "tokens": Column("token", NoPadding()),
+            "lengths": ResponseMask(NoPadding()),
+            "listed": Knob("listed"),
+        },
+        produced_by={"tokens": _QUERIES},
+    )
+    return Boundary(
+        path=path,
+        stage="batch",
+        steps=(step,),
+        outputs={
+            side: Output("B T", "", "token", at=Use("generated")[side], form=AsReturned())
+            for side in ("policy", "reference")
+        },
+        settings={name: {"listed": listed}},
+        claims=claims(_REFERENCE, conserves=True),
+        reach="generate(queries, generate_ref_response=True)",
         requires=(no_empty_response,),
     )
 
@@ -81,8 +127,8 @@ class Sampler:
     """A fake model that returns known responses in order. An encoder-decoder starts a response with a padding token."""
 
     def __init__(self, responses: list[Tensor], *, is_encoder_decoder: bool) -> None:
-        """Store the responses."""
-        self.responses, self.is_encoder_decoder = iter(responses), is_encoder_decoder
+        """Store the responses, which repeat if more are generated."""
+        self.responses, self.is_encoder_decoder = cycle(responses), is_encoder_decoder
 
     def generate(self, input_ids: Tensor, **_options: object) -> Tensor:
         """The right-padded responses of these rows, each after its prompt (or after the first token of the decoder)."""
@@ -92,41 +138,89 @@ class Sampler:
         return torch.cat([before, padded], 1)
 
 
-def generate_in_batches(
+def generate_in_batches(  # noqa: PLR0913 - a method and a class of the target, and the settings
     entry: Callable[..., Any],
     kind: Any,  # noqa: ANN401 - a class of the target
     tokens: Tensor,
     lengths: Tensor,
     *,
     is_encoder_decoder: bool,
+    ends: bool,
 ) -> Tensor:
-    """Generate responses in padded batches.
+    """Generate responses in padded batches; with ``ends``, each response ends with the end token.
 
-    Returns the token ids ``[B, T]`` of the responses; a missing or wrong token is :data:`OTHER_TOKEN`.
+    Returns the token ids ``[B, T]`` of the responses; a missing or wrong token is :data:`OTHER_TOKEN`, and so is the
+    end token of a response that goes on after it.
     """
     rows, width = tokens.shape
     counts = lengths.sum(1).tolist()
     ids = [row[:n] for row, n in zip(token_ids(rows, width), counts, strict=True)]
+    ids = [torch.cat([own[:-1], torch.tensor([END])]) for own in ids] if ends else ids
     queries = [torch.full((1 + b % 3,), PROMPT) for b in range(rows)]
-    self = bare_instance(
-        kind,
-        tokenizer=make_tokenizer(),
-        is_encoder_decoder=is_encoder_decoder,
-        current_device="cpu",
-        accelerator=SimpleNamespace(unwrap_model=itself),
-        model=Sampler(ids, is_encoder_decoder=is_encoder_decoder),
-    )
+    self = _sampling(kind, Sampler(ids, is_encoder_decoder=is_encoder_decoder))
     names = inspect.signature(entry).parameters
     options = {"return_prompt": False} if "return_prompt" in names else {}
     model = {} if "model" not in names else {"model": self.model}
     generated = entry(self, query_tensors=queries, **model, **options)
-    read = torch.full((rows, width), OTHER_TOKEN, dtype=tokens.dtype)
-    for b, response in enumerate(generated):
-        start = 1 if is_encoder_decoder else 0 if options else len(queries[b])
-        row = response[start : start + counts[b]]
-        same = row == ids[b][: len(row)]
-        read[b, : len(row)] = torch.where(same, tokens[b, : len(row)], OTHER_TOKEN)
+    starts = [1 if is_encoder_decoder else 0 if options else len(query) for query in queries]
+    responses = [response[start:] for response, start in zip(generated, starts, strict=True)]
+    read = _read(responses, ids, tokens)
+    for row, (response, own) in enumerate(zip(responses, ids, strict=True)):
+        if ends and len(response) > len(own):
+            read[row, len(own) - 1] = OTHER_TOKEN
     return read
+
+
+def _sampling(kind: Any, model: Sampler, **more: object) -> Any:  # noqa: ANN401 - a class of the target
+    """A bare trainer that samples with this model."""
+    return bare_instance(
+        kind,
+        tokenizer=make_tokenizer(),
+        is_encoder_decoder=model.is_encoder_decoder,
+        current_device="cpu",
+        accelerator=SimpleNamespace(unwrap_model=itself, state=SimpleNamespace(deepspeed_plugin=None)),
+        model=model,
+        **more,
+    )
+
+
+def _read(responses: Sequence[Tensor], ids: Sequence[Tensor], tokens: Tensor) -> Tensor:
+    """The tokens ``[B, T]`` of the case at each response token with the expected id, else :data:`OTHER_TOKEN`."""
+    read = torch.full(tokens.shape, OTHER_TOKEN, dtype=tokens.dtype)
+    for b, (response, own) in enumerate(zip(responses, ids, strict=True)):
+        row = response[: len(own)]
+        read[b, : len(row)] = torch.where(row == own[: len(row)], tokens[b, : len(row)], OTHER_TOKEN)
+    return read
+
+
+def generate_with_reference(
+    entry: Callable[..., Any],
+    kind: Any,  # noqa: ANN401 - a class of the target
+    tokens: Tensor,
+    lengths: Tensor,
+    *,
+    listed: bool,
+) -> dict[str, Tensor]:
+    """Generate with policy and reference, which answer with different ids, for a list of queries or for each one.
+
+    Returns the token ids ``[B, T]`` of both; a missing or wrong token is :data:`OTHER_TOKEN`.
+    """
+    rows, width = tokens.shape
+    counts = lengths.sum(1).tolist()
+    own = [row[:n] for row, n in zip(token_ids(rows, width), counts, strict=True)]
+    ids = {"policy": own, "reference": [row + rows * width for row in own]}
+    models = {side: Sampler(sampled, is_encoder_decoder=False) for side, sampled in ids.items()}
+    self = _sampling(
+        kind, models["policy"], ref_model=models["reference"], is_peft_model=False, optional_peft_ctx=nullcontext
+    )
+    queries = [torch.full((1 + b % 3,), PROMPT) for b in range(rows)]
+    options = {"return_prompt": False, "generate_ref_response": True}
+    if listed:
+        found = entry(self, queries, **options)
+    else:
+        pairs = [entry(self, query, **options) for query in queries]
+        found = tuple([response[0] for response in one] for one in zip(*pairs, strict=True))
+    return {side: _read(responses, ids[side], tokens) for side, responses in zip(ids, found, strict=True)}
 
 
 def _logged(path: str, trainer: str) -> Boundary:

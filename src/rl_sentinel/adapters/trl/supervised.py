@@ -97,12 +97,12 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     path = f"{SFT}.compute_loss"
     if not target.has(path):
         return
+    if not target.fails(SFT) and "compute_loss" not in vars(target.find(SFT)):
+        return  # the loss of transformers
     if why := target.fails(path):
         yield Unbound(path, "policy-loss", why)
         return
     trainer = target.find(SFT)
-    if "compute_loss" not in vars(trainer):
-        return  # the loss of transformers
     source = inspect.getsource(inspect.getmodule(trainer))  # type: ignore[arg-type]  # a class has a module
     known = fields_of(target, SFT)
     masked = "completion_mask" in source or "assistant_masks" in source

@@ -1,5 +1,6 @@
 """Run an optimizer step of TRL's supervised trainer over micro-batches and ranks, on known log-probs or logits."""
 
+import dataclasses
 from collections.abc import Iterator
 from copy import copy, deepcopy
 from types import SimpleNamespace
@@ -13,6 +14,9 @@ from rl_sentinel.adapters.trl.log_modes import empty_metrics, logged_elsewhere, 
 from rl_sentinel.adapters.trl.preference_trainers import batch_samples
 from rl_sentinel.adapters.trl.rank_fakes import RankAccelerator
 from rl_sentinel.adapters.trl.token_model import set_logits, set_logprobs
+
+#: The field of the configuration with which the labels of all ranks are counted.
+OVER_RANKS = "average_tokens_across_devices"
 
 #: A row of the data set: token ids of ``prompt`` and ``response``, and the mask ``trained`` of the response.
 Example = dict[str, list[int]]
@@ -47,6 +51,9 @@ def start_optimizer_step(  # noqa: PLR0913 - the trainer, its rank, and the outp
     ready = copy(trainer)
     ready.args, ready.state = copy(trainer.args), copy(trainer.state)
     ready.args.distributed_state = SimpleNamespace(num_processes=ranks, process_index=rank)
+    if ranks > 1:  # a configuration of transformers before 4.53 that one process builds turns the field off
+        fields = {field.name: field.default for field in dataclasses.fields(ready.args)}
+        vars(ready.args).update({name: default for name, default in fields.items() if name == OVER_RANKS})
     ready.model = ready.model_wrapped = deepcopy(trainer.model)
     ready.accelerator = RankAccelerator(trainer.accelerator, rank, ranks)
     ready.current_gradient_accumulation_steps = ready.args.gradient_accumulation_steps = micro_batches

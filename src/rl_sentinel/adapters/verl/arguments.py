@@ -96,10 +96,10 @@ def trainer_data(target: Target, entered: str, **more: Codec) -> Object:
 def every_token_is_trained(inputs: Inputs) -> str:
     """The reason to skip a batch with an untrained response token; empty otherwise.
 
-    The trainer of this release trains every response token, because it has only the attention mask.
+    For code whose mask is made from the attention mask, so that it trains every response token.
     """
     whole = torch.equal(inputs.batch.mask, inputs.batch.valid)
-    return "" if whole else "this release trains every response token: it has only the attention mask"
+    return "" if whole else "this code trains every response token: its mask is made from the attention mask"
 
 
 def knows_response_mask(target: Target, path: str) -> bool:

@@ -63,20 +63,20 @@ WEIGHTS: Mapping[str, Settings] = {
     "sequence normalized": {"rollout_is": "sequence", "rollout_is_threshold": 2.0, "rollout_is_batch_normalize": True},
 }
 
-_WEIGHT = claims(
+WEIGHT = claims(
     "rollout_corr_helper.compute_rollout_correction_weights, docstring: weights of training to rollout policy, per "
     "token or as the product of a sequence; one threshold clamps them, lower_upper makes them 0 outside (IcePop)",
     algorithm="weight of the sampler",
 )
 
-_KEEP = claims(
+KEEP = claims(
     "rollout_corr_helper.compute_rollout_rejection_mask, docstring: divergences of a token, and their sum, mean or "
     "maximum in a sequence; k1 takes bounds of the ratio, the others an upper bound; all that is listed must pass",
     algorithm="kept against the sampler",
 )
 
 
-def _neutral_weight(knobs: Settings) -> Settings:
+def neutral_weight(knobs: Settings) -> Settings:
     """Level, upper and optional lower bound, and normalization of a weight; the keys are the names in formulas."""
     low, _, high = str(knobs["rollout_is_threshold"]).rpartition("_")
     neutral: Settings = {
@@ -224,7 +224,7 @@ def _weights(name: str, knobs: Settings, step: Step) -> Boundary:
     scope: Scope = "sequence" if name.startswith("sequence") else "token"
     place = Use("corrected")[0].attribute("batch")["rollout_is_weights"]
     outputs = {"weight": Output("B T", "ratio", "weight", scope, at=place, form=Padded())}
-    return _boundary(step, outputs, f"weight {name}", {**knobs, **_neutral_weight(knobs)}, _WEIGHT)
+    return _boundary(step, outputs, f"weight {name}", {**knobs, **neutral_weight(knobs)}, WEIGHT)
 
 
 def _bypass_weights(knobs: Settings) -> Boundary:
@@ -235,8 +235,8 @@ def _bypass_weights(knobs: Settings) -> Boundary:
         "weight_requires_grad": Output("", "", "requires_grad", at=place, form=RequiresGrad()),
     }
     step = _correct(knobs, Column("logprob", leaf=True))
-    settings = {**knobs, **_neutral_weight(knobs)}
-    return _boundary(step, outputs, "weight of the current policy", settings, _CONSTANT | _WEIGHT)
+    settings = {**knobs, **neutral_weight(knobs)}
+    return _boundary(step, outputs, "weight of the current policy", settings, _CONSTANT | WEIGHT)
 
 
 def _rejection(name: str, knobs: Settings, step: Step) -> Boundary:
@@ -244,7 +244,7 @@ def _rejection(name: str, knobs: Settings, step: Step) -> Boundary:
     place = Use("corrected")[1] if step.call == BOTH else Use("corrected")[0].attribute("batch")["response_mask"]
     neutral = neutral_options(knobs)
     outputs = {"keep": Output("B T", "", "keep", scope, at=place, form=KeptMask(Padded()))}
-    return _boundary(step, outputs, f"reject {name}", {**knobs, **neutral}, _KEEP if neutral else Claims())
+    return _boundary(step, outputs, f"reject {name}", {**knobs, **neutral}, KEEP if neutral else Claims())
 
 
 def _boundary(step: Step, outputs: Mapping[str, Output], name: str, knobs: Settings, claimed: Claims) -> Boundary:

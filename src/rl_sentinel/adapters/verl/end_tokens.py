@@ -18,10 +18,10 @@ from rl_sentinel.adapters.kit.row_outputs import row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import fit_to_length
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl.agent_script import untimed
 from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.batch_sizes import FSDP, MEGATRON
 from rl_sentinel.adapters.verl.fakes import cpu_device
-from rl_sentinel.adapters.verl.tool_turns import untimed
 from rl_sentinel.adapters.verl.worker_batch import accelerator_fakes
 from rl_sentinel.core.boundary import Boundary, Step, Unbound
 from rl_sentinel.core.call import Function, Use

@@ -34,7 +34,7 @@ _SHARED = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of the constructor, which every worker on FSDP calls."""
+    """Boundaries of the constructor, which every worker on FSDP calls from verl 0.8 on, and engine workers before."""
     if target.has(PATH) and target.has(LM_HEAD) and target.has(CONFIG):
         yield from try_bind(target, PATH, "config", lambda: [_constructor(target)])
 

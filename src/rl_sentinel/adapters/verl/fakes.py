@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.training_mode import outputs_in_mode
 from rl_sentinel.adapters.process_group import one_process_group
 from rl_sentinel.adapters.source_reads import remembered
 
@@ -103,6 +104,8 @@ class ModelFake:
     ``losses`` are the losses whose gradients belong to the next optimizer step.
     """
 
+    training = True  # as torch creates modules
+
     def __init__(self, answers: dict[str, Tensor], *, squeezed: bool = False) -> None:
         """Set the outputs ``[B, T]`` (or ``[B, T, V]``) by name; the first one gets the gradient.
 
@@ -116,7 +119,7 @@ class ModelFake:
 
     def __call__(self, input_ids: Tensor, **_about: object) -> SimpleNamespace:
         """Logits of the rows; the one-token prompt is the row index, and position t predicts token t + 1."""
-        table = self.leaf[input_ids[:, 0]]
+        table = self.dropped(self.leaf[input_ids[:, 0]])
         logits = torch.cat([table, torch.zeros_like(table[:, :1])], dim=1)
         return SimpleNamespace(logits=logits if logits.dim() > 2 or self.squeezed else logits.unsqueeze(-1))
 
@@ -136,11 +139,17 @@ class ModelFake:
         if gradient is not None:
             torch.autograd.backward([self.first], [gradient])
 
-    def train(self, *_mode: object) -> None:
-        """Do nothing: there is no dropout."""
+    def train(self, mode: bool = True) -> None:  # noqa: FBT001, FBT002 - as torch's
+        """Switch to training mode, or out of it."""
+        self.training = mode
 
     def eval(self) -> None:
-        """Do nothing, like :meth:`train`."""
+        """Leave training mode."""
+        self.training = False
+
+    def dropped(self, outputs: Tensor) -> Tensor:
+        """The outputs, with dropout if the model is in training mode."""
+        return outputs_in_mode(outputs, training=self.training)
 
     def parameters(self) -> list[Tensor]:
         """Return no parameters, so that no gradient is clipped."""

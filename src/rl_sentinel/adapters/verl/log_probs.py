@@ -1,7 +1,8 @@
 """Boundaries of verl's ``compute_log_prob`` before 0.8: log-probs and entropy from the model's logits."""
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from torch import Tensor
 from torch.nn.functional import cross_entropy
@@ -43,9 +44,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 def _scored(target: Target, source: str, *, dynamic: bool) -> Boundary:
     config = actor(target, "vanilla", {**SIZES, **constants(use_torch_compile=False)})
-    fakes = accelerator_fakes(target, ACTOR.rpartition(".")[0], source)
-    if target.has(_KERNEL):
-        fakes[_KERNEL] = token_losses
+    fakes = accelerator_fakes(target, ACTOR.rpartition(".")[0], source) | kernels(target)
     with_entropy = "calculate_entropy" in source
     step = Step(
         call=PATH,
@@ -64,6 +63,11 @@ def _scored(target: Target, source: str, *, dynamic: bool) -> Boundary:
     if not with_entropy:
         places.pop("entropy", None)
     return scored_boundary(PATH, step, places, dynamic=dynamic)
+
+
+def kernels(target: Target) -> dict[str, Callable[..., Any]]:
+    """A fake of the kernel that computes token losses, in releases that have it."""
+    return {_KERNEL: token_losses} if target.has(_KERNEL) else {}
 
 
 def scored_boundary(path: str, step: Step, places: Mapping[str, int | str], *, dynamic: bool) -> Boundary:

@@ -58,7 +58,6 @@ class MegatronFake(ModelFake):
     Both numbers are of the policy at ``temperature``, multiplied by the temperature.
     """
 
-    training = True
     temperature = 1.0
     param_groups = ({"lr": 1.0},)  # some releases log the learning rate
 
@@ -73,7 +72,7 @@ class MegatronFake(ModelFake):
     def logits(self, input_ids: Tensor) -> Tensor:
         """``[b, S, 2]`` logits of the rows; the one-token prompt is the row index."""
         rows = input_ids[:, 0]
-        answers = torch.stack([self.leaf[rows], self.answers["entropy"][rows]], dim=-1)
+        answers = self.dropped(torch.stack([self.leaf[rows], self.answers["entropy"][rows]], dim=-1))
         return torch.nn.functional.pad(self.temperature * answers, (0, 0, 0, input_ids.shape[1] - answers.shape[1]))
 
 

@@ -38,7 +38,7 @@ class LogitsFake(MegatronFake):
 
     def logits(self, input_ids: Tensor) -> Tensor:
         """``[b, S, V]``: logits of the rows; position t predicts token t + 1."""
-        table = self.answers["logits"][input_ids[:, 0]]
+        table = self.dropped(self.answers["logits"][input_ids[:, 0]])
         return torch.nn.functional.pad(table, (0, 0, 0, input_ids.shape[1] - table.shape[1]))
 
 

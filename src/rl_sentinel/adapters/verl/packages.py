@@ -35,4 +35,5 @@ def installation(version: str) -> Installation:
     """Packages for a script that imports verl: verl and the dependencies that it does not declare."""
     release, note = requirement("verl", version)
     # Vocabulary-parallel functions import Megatron, whose dependencies need a GPU.
-    return Installation(packages=" ".join((release, *UNDECLARED)), alone="megatron-core", note=note)
+    actors = ("AgentLoopWorkerTQ", "FullyAsyncRollouter", "FullyAsyncTrainer")
+    return Installation(packages=" ".join((release, *UNDECLARED)), alone="megatron-core", note=note, actors=actors)

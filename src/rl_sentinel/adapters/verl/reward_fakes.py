@@ -17,6 +17,9 @@ from rl_sentinel.core.codec import Inputs, Sizes
 #: Token of padding and prompts, which has no text: some releases score the prompt together with the response.
 SPECIAL = 0
 
+#: Token of prompts whose text must not be scored with the response.
+WORD = 9
+
 #: The data source of all rows, by which a scoring function is chosen.
 SOURCE = "house"
 
@@ -52,27 +55,34 @@ class Tokens:
         return [self.decode(row) for row in rows]
 
 
-def ground_truth(reward: float, response: Tensor) -> dict[str, Any]:
-    """The ground truth of a row: the correct text, and its reward."""
-    return {"text": Tokens().decode(response), "reward": reward}
+def ground_truth(reward: float, response: Tensor, *, informed: bool = False) -> dict[str, Any]:
+    """The ground truth of a row: the correct text, and its reward; if ``informed``, the score needs extra_info too."""
+    return {"text": Tokens().decode(response), "reward": reward, **({"informed": True} if informed else {})}
 
 
-def _scored(text: str, truth: dict[str, Any], source: str = SOURCE) -> float:
-    """The reward of the correct text; 1 more for any other text or data source, so that mistakes are visible."""
-    return float(truth["reward"]) + (0.0 if text == truth["text"] and source == SOURCE else 1.0)
+def extra_info(response: Tensor) -> dict[str, Any]:
+    """The extra information of a row in a dataset: the correct text."""
+    return {"text": Tokens().decode(response)}
+
+
+def _scored(text: str, truth: dict[str, Any], source: str = SOURCE, extra: Any = None) -> float:  # noqa: ANN401 - a dict
+    """The reward of the correct text; 1 more for another text, source or information, so that mistakes are visible."""
+    informed = "informed" not in truth or (extra or {}).get("text") == truth["text"]
+    return float(truth["reward"]) + (0.0 if text == truth["text"] and source == SOURCE and informed else 1.0)
 
 
 def score(*, ground_truth: Any = None, solution_str: str = "", **about: Any) -> Any:  # noqa: ANN401 - one score or many
     """The score of a response, or the scores of a list of responses."""
     if ground_truth is not None:
-        return _scored(solution_str, ground_truth, about.get("data_source", SOURCE))
+        return _scored(solution_str, ground_truth, about.get("data_source", SOURCE), about.get("extra_info"))
     texts, truths = about["solution_strs"], about["ground_truths"]
-    return [_scored(*row) for row in zip(texts, truths, about.get("data_sources", [SOURCE] * len(texts)), strict=True)]
+    sources, extras = about.get("data_sources", [SOURCE] * len(texts)), about.get("extra_infos", [None] * len(texts))
+    return [_scored(*row) for row in zip(texts, truths, sources, extras, strict=True)]
 
 
-def score_in_order(source: str, solution: str, truth: dict[str, Any], _about: object = None) -> float:
+def score_in_order(source: str, solution: str, truth: dict[str, Any], extra: Any = None) -> float:  # noqa: ANN401 - a dict
     """The score of a response, for a manager that passes positional arguments."""
-    return _scored(solution, truth, source)
+    return _scored(solution, truth, source, extra)
 
 
 def score_each(manager: Any, data: Any) -> Tensor:  # noqa: ANN401 - a manager of the reward loop, and its batch

@@ -21,8 +21,10 @@ from rl_sentinel.adapters.verl.arguments import constants, data_proto, section, 
 from rl_sentinel.adapters.verl.reward_fakes import (
     SOURCE,
     SPECIAL,
+    WORD,
     Text,
     Tokens,
+    extra_info,
     ground_truth,
     score,
     score_each,
@@ -44,6 +46,9 @@ MANAGERS: Mapping[str, str] = {
     "prime": "verl.workers.reward_manager.prime.PrimeRewardManager",
     "dapo": "verl.workers.reward_manager.dapo.DAPORewardManager",
 }
+
+#: The default scoring function, newest first; scoring functions of users have its parameters.
+SCORERS = tuple(f"verl.utils.reward_score.{name}" for name in ("default_compute_score", "_default_compute_score"))
 
 #: Managers of the reward loop, which score one response at a time, by name.
 _LOOP = "verl.experimental.reward_loop.reward_manager"
@@ -96,13 +101,18 @@ def _managers(target: Target, name: str, path: str) -> Iterator[Boundary]:
     score_in_this_process(target.module(path.rpartition(".")[0]))
     if name != "dapo":
         yield _boundary(target, path, name, "default", {})
+    if name == "naive":
+        yield _boundary(target, path, name, "prompts with text", {}, WORD)
     elif "overlong_buffer_cfg" in inspect.getsource(target.find(path)):
         yield _boundary(target, path, name, "overlong", OVERLONG)
 
 
-def _boundary(target: Target, path: str, name: str, family: str, knobs: Settings) -> Boundary:
+def _boundary(  # noqa: PLR0913 - the parts in which they differ
+    target: Target, path: str, name: str, family: str, knobs: Settings, prompt: int = SPECIAL
+) -> Boundary:
     looped = path not in MANAGERS.values()
-    steps = _score_each_response(target, path, knobs) if looped else _score_whole_batch(target, path, knobs)
+    score_with = _score_each_response if looped else _score_whole_batch
+    steps = score_with(target, path, knobs, prompt)
     return Boundary(
         path=path,
         stage="reward",
@@ -118,7 +128,12 @@ def _boundary(target: Target, path: str, name: str, family: str, knobs: Settings
 
 @dataclass(frozen=True, slots=True)
 class GroundTruths(Codec):
-    """The ground truth of each row in a dataset: the correct text, and its reward."""
+    """The ground truth of each row in a dataset: the correct text, and its reward.
+
+    If ``informed``, the scoring function of the release also gets the row's extra information.
+    """
+
+    informed: bool = False
 
     @property
     def columns(self) -> frozenset[str]:
@@ -128,7 +143,8 @@ class GroundTruths(Codec):
     @override
     def put(self, inputs: Inputs) -> Any:
         rows = zip(inputs.batch.reward.tolist(), Text().lay_out(inputs.batch.token, inputs), strict=True)
-        return np.array([*({"ground_truth": ground_truth(*row)} for row in rows), None], dtype=object)[:-1]
+        truths = (ground_truth(*row, informed=self.informed) for row in rows)
+        return np.array([*({"ground_truth": truth} for truth in truths), None], dtype=object)[:-1]
 
     @override
     def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:
@@ -139,8 +155,14 @@ class GroundTruths(Codec):
         return {"reward": batch.reward}
 
 
-def _empty_dicts(inputs: Inputs) -> Any:  # noqa: ANN401 - an array of dicts
-    return np.array([*({} for _ in range(inputs.batch.rows)), None], dtype=object)[:-1]
+def _extra_infos(inputs: Inputs) -> Any:  # noqa: ANN401 - an array of dicts
+    rows = Text().lay_out(inputs.batch.token, inputs)
+    return np.array([*(extra_info(row) for row in rows), None], dtype=object)[:-1]
+
+
+def _takes_extra_info(target: Target) -> bool:
+    """Whether the scoring functions of the release get the extra information of a row."""
+    return any(target.has(path) and "extra_info" in inspect.signature(target.find(path)).parameters for path in SCORERS)
 
 
 def source_column(target: Target) -> str:
@@ -149,21 +171,21 @@ def source_column(target: Target) -> str:
     return "source" if any("reward_fn_key:" in file.read_text(encoding="utf-8") for file in files) else "data_source"
 
 
-def _data(column: str = "data_source") -> Codec:
-    """The batch after the rollout: one-token prompts, responses, and the ground truth of each row.
+def _data(target: Target, prompt: int, column: str = "data_source") -> Codec:
+    """The batch after the rollout: prompts of one token, responses, and the ground truth of each row.
 
     ``column`` has the data source.
     """
     tensors = {
-        "prompts": Derived(lambda inputs: torch.full((inputs.batch.rows, 1), SPECIAL)),
+        "prompts": Derived(lambda inputs: torch.full((inputs.batch.rows, 1), prompt)),
         "responses": Column("token", Text()),
         "attention_mask": ResponseMask(AfterPrompt(1)),
     }
     labels = {
-        "reward_model": GroundTruths(),
+        "reward_model": GroundTruths(_takes_extra_info(target)),
         "data_source": Derived(lambda inputs: np.array(["another"] * inputs.batch.rows, dtype=object)),
         column: Derived(lambda inputs: np.array([SOURCE] * inputs.batch.rows, dtype=object)),
-        "extra_info": Derived(_empty_dicts),
+        "extra_info": Derived(_extra_infos),
     }
     return data_proto(tensors, labels)
 
@@ -175,18 +197,23 @@ def _penalty(knobs: Settings) -> dict[str, Codec]:
     return {"max_resp_len": Knob("limit"), "overlong_buffer_cfg": section(buffer)}
 
 
-def _score_whole_batch(target: Target, path: str, knobs: Settings) -> tuple[Step, Step]:
+def _score_whole_batch(target: Target, path: str, knobs: Settings, prompt: int) -> tuple[Step, Step]:
     function, column = score_in_order if path == MANAGERS["prime"] else score, source_column(target)
     arguments = {"tokenizer": Object(Tokens), **constants(num_examine=0, compute_score=function), **_penalty(knobs)}
     arguments["reward_fn_key"] = Constant(column)
     producer = "verl/trainer/ppo/reward.py, load_reward_manager: data.reward_fn_key; the batch as the rollout leaves it"
     return (
         Step(call=path, name="manager", arguments=arguments, optional=frozenset({"reward_fn_key"})),
-        Step(call=Use("manager"), name="scores", arguments={"0": _data(column)}, produced_by={"0": producer}),
+        Step(
+            call=Use("manager"),
+            name="scores",
+            arguments={"0": _data(target, prompt, column)},
+            produced_by={"0": producer},
+        ),
     )
 
 
-def _score_each_response(target: Target, path: str, knobs: Settings) -> tuple[Step, ...]:
+def _score_each_response(target: Target, path: str, knobs: Settings, prompt: int) -> tuple[Step, ...]:
     kwargs = Table(_penalty(knobs))
     reward = Table({"reward_kwargs": kwargs, **constants(num_workers=1)})
     earlier = {"reward_model": reward} if not target.has(f"{path}.assemble_rm_scores") else {}
@@ -195,14 +222,14 @@ def _score_each_response(target: Target, path: str, knobs: Settings) -> tuple[St
     names = ("config", "tokenizer", "compute_score")
     made: dict[str, Codec] = dict(zip(names, (config, Object(Tokens), Constant(score)), strict=True))
     if "get_running_loop" in inspect.getsource(target.find(path).__base__):
-        arguments = {"data": _data(), "kind": Constant(Function(path)), **made}
+        arguments = {"data": _data(target, prompt), "kind": Constant(Function(path)), **made}
         return (Step(call=score_each_in_loop, name="scores", arguments=arguments, produced_by={"data": producer}),)
     return (
         Step(call=path, name="manager", arguments={str(n): codec for n, codec in enumerate(made.values())}),
         Step(
             call=score_each,
             name="scores",
-            arguments={"manager": Earlier(Use("manager")), "data": _data()},
+            arguments={"manager": Earlier(Use("manager")), "data": _data(target, prompt)},
             produced_by={"data": producer},
         ),
     )

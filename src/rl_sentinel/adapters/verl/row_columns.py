@@ -19,6 +19,9 @@ from rl_sentinel.core.codec import Codec, Form, Inputs
 #: Name of the tensor with the row indices.
 ROW = "row"
 
+#: Output -> its key in the batch.
+_KEYS: Mapping[str, str] = {"logprobs": "old_log_probs", "responses": "responses"}
+
 
 def _row_numbers(inputs: Inputs) -> Tensor:
     return torch.arange(inputs.batch.rows)
@@ -32,14 +35,17 @@ def numbered_data(target: Target, **more: Codec) -> Object:
 def columns_by_row(batch: Any, rows: int, times: int = 1) -> dict[str, Any]:  # noqa: ANN401 - a DataProto
     """The columns of each row at its first occurrence, and its number of copies divided by the expected ``times``.
 
-    A missing row has the columns of the first place.
+    A missing row has the columns of the first place, or zeros if all rows are missing.
     """
     order = batch.batch[ROW].tolist()
+    if not order:
+        columns, none = batch.batch, torch.zeros(rows)
+        empty = {name: columns[key].new_zeros(rows, columns[key].shape[1]) for name, key in _KEYS.items()}
+        return {**empty, "uids": none, "uses": none, "rows": torch.tensor(0.0)}
     places = [order.index(row) if row in order else 0 for row in range(rows)]
     uids = batch.non_tensor_batch["uid"].tolist()
     return {
-        "logprobs": batch.batch["old_log_probs"][places],
-        "responses": batch.batch["responses"][places],
+        **{name: batch.batch[key][places] for name, key in _KEYS.items()},
         "uids": torch.tensor([float(str(uids[at]).rpartition("-")[2]) for at in places]),
         "uses": torch.tensor([order.count(row) / times for row in range(rows)]),
         "rows": torch.tensor(len(order) / times),
@@ -57,8 +63,7 @@ def columns_in_order(batch: Any, rows: int) -> dict[str, Any]:  # noqa: ANN401 -
         return columns
     uids = batch.non_tensor_batch["uid"].tolist()
     return columns | {
-        "logprobs": batch.batch["old_log_probs"],
-        "responses": batch.batch["responses"],
+        **{name: batch.batch[key] for name, key in _KEYS.items()},
         "uids": torch.tensor([float(str(uid).rpartition("-")[2]) for uid in uids]),
     }
 

@@ -35,6 +35,9 @@ from rl_sentinel.core.codec import Codec, Inputs
 #: response per prompt; the others are bound at ``compute_advantage``, which the loop calls.
 NAMES = ("grpo", "gae", "remax")
 
+#: Estimators that are also bound with a reward model, which scores the responses after the rollout.
+SCORED = ("grpo", "remax")
+
 #: One step over all prompts, in order; batches are balanced over the ranks, as by default.
 STEP: Mapping[str, Any] = {
     **RUN,
@@ -43,6 +46,8 @@ STEP: Mapping[str, Any] = {
     "trainer.save_freq": -1,
     "trainer.balance_batch": True,
 }
+
+_REWARD_MODEL = "reward_model.enable=True (since February 2026: reward.reward_model.enable=True)"
 
 #: The folder of checkpoints. It is not writable, because a run of one step must write no checkpoint.
 _NO_FOLDER = Path("/dev/null/checkpoints")
@@ -62,7 +67,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def _updates(target: Target) -> Iterator[Boundary]:
     functions = estimators(target)
     loop = inspect.getsource(inspect.unwrap(target.find(PATH)))
-    for name in (name for name in NAMES if name in functions):
+    names = [name for name in NAMES if name in functions]
+    for name, scored in [*((name, False) for name in names), *((name, True) for name in names if name in SCORED)]:
         yield update_boundary(
             target,
             name,
@@ -71,8 +77,9 @@ def _updates(target: Target) -> Iterator[Boundary]:
             call=updated,
             fixed=STEP,
             fakes=fakes(target),
-            setting=f"update, {name}",
-            reach=f"algorithm.adv_estimator={name}",
+            setting=f"update, {name}" + ", a reward model" * scored,
+            reach=f"algorithm.adv_estimator={name}" + f", {_REWARD_MODEL}" * scored,
+            scored=scored,
             knows_mask='"response_mask" not in batch.batch' in loop,
         )
 
@@ -84,11 +91,16 @@ def updated(  # noqa: PLR0913 - a run has several parts
     groups: list[str],
     size: int,
     critic: bool,  # noqa: FBT001 - passed by name
+    reward_model: bool = False,  # noqa: FBT001, FBT002 - passed by name
 ) -> dict[str, Tensor]:
-    """Run one step; return the advantages and returns of the batch of the update, in the order of ``groups``."""
+    """Run one step; return the advantages and returns of the batch of the update, in the order of ``groups``.
+
+    With ``reward_model``, the rollout returns responses without rewards, and a reward model scores them.
+    """
     prompts, sampled = sampled_prompts(columns, groups, size)
     config.data.train_batch_size, config.actor_rollout_ref.rollout.n = prompts, size
     trainer = trainer_of(kind, config, prompts, sampled, _NO_FOLDER, critic=critic)
+    trainer.use_rm = trainer.actor_rollout_wg.scores_later = reward_model
     train(trainer)
     return updated_batch(trainer)
 
@@ -160,10 +172,11 @@ def update_boundary(  # noqa: PLR0913 - the parts in which the loops differ
     setting: str,
     reach: str,
     knows_mask: bool = True,
+    scored: bool = False,
 ) -> Boundary:
     """The boundary of the advantages in the first update of a trainer with one estimator.
 
-    ``call`` runs the update with the ``fixed`` settings.
+    ``call`` runs the update with the ``fixed`` settings; if it is ``scored``, with a reward model.
     """
     critic = name == "gae"
     columns: dict[str, Codec] = {
@@ -192,6 +205,7 @@ def update_boundary(  # noqa: PLR0913 - the parts in which the loops differ
             "groups": PromptIds("strings-list"),
             "size": Derived(lambda inputs: group_sizes(inputs)[0]),
             "critic": Constant(critic),
+            **({"reward_model": Constant(value=True)} if scored else {}),
         },
         fakes=fakes,
         produced_by={"columns": _PRODUCED},

@@ -1,7 +1,8 @@
-"""Boundaries of verl's ``DataProto`` operations: padding for ranks, mini- and micro-batches, repeat, concat."""
+"""Boundaries of verl's ``DataProto``: padding for ranks, mini- and micro-batches, copies, other orders, pickling."""
 
 import inspect
-from collections.abc import Callable, Iterator
+import pickle
+from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,6 +26,7 @@ PROTOCOL = "verl.protocol"
 PAD, UNPAD = f"{PROTOCOL}.pad_dataproto_to_divisor", f"{PROTOCOL}.unpad_dataproto"
 PROTO = f"{PROTOCOL}.DataProto"
 ITERATE, REPEAT, JOIN = f"{PROTO}.make_iterator", f"{PROTO}.repeat", f"{PROTO}.concat"
+REORDER, SELECT, STATE = f"{PROTO}.reorder", f"{PROTO}.select_idxs", f"{PROTO}.__getstate__"
 BALANCING = "verl.utils.seqlen_balancing"
 REARRANGE, REVERSE = f"{BALANCING}.rearrange_micro_batches", f"{BALANCING}.get_reverse_idx"
 PREPARE, RESTORE = f"{BALANCING}.prepare_dynamic_batch", f"{BALANCING}.restore_dynamic_batch"
@@ -42,14 +44,18 @@ _KEEPS = "protocol.py, docstrings of DataProto: a batch of samples; chunk, conca
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of padding for ranks, of mini-batches, ``repeat`` and ``concat``, and of micro-batches by tokens."""
+    """Boundaries of padding for ranks, mini- and micro-batches, ``repeat``, ``concat``, other orders and pickling."""
     whole: Codec = numbered_data(target)
     makers: tuple[tuple[str, Callable[[], list[Boundary]]], ...] = (
         (PAD, lambda: [_padding(whole)]),
         (ITERATE, lambda: [_mini_batches(whole)]),
         (REPEAT, lambda: [_repeated(whole)]),
         (JOIN, lambda: [_concatenated(whole)]),
+        (REORDER, lambda: [_whole(REORDER, reorder_rows, whole, "trainer.balance_batch=True (the default)")]),
+        (SELECT, lambda: [_whole(SELECT, select_rows, whole, "a batch whose rows are filtered")]),
     )
+    if target.has(PROTO) and not target.fails(PROTO) and "__getstate__" in vars(target.find(PROTO)):  # object has one
+        makers += ((STATE, lambda: [_whole(STATE, pickled, whole, "every call of a worker")]),)
     for path, make in makers:
         yield from try_bind(target, path, "batch", make)
     newer = target.has(PREPARE)
@@ -89,6 +95,28 @@ def rank_metrics(join: Callable[..., Any], batch: Any, rows: int) -> Any:  # noq
     return columns_in_order(joined, rows) | {"measured": float(len(flat))}
 
 
+def reorder_rows(reorder: Callable[..., Any], batch: Any, rows: int) -> Any:  # noqa: ANN401
+    """Reverse the rows in place; return the columns in the order before."""
+    reorder(batch, torch.arange(rows).flip(0))
+    return _reversed_columns(batch, rows)
+
+
+def select_rows(select: Callable[..., Any], batch: Any, rows: int) -> Any:  # noqa: ANN401
+    """Select all rows in the reverse order; return the columns in the order before."""
+    return _reversed_columns(select(batch, list(range(rows))[::-1]), rows)
+
+
+def _reversed_columns(batch: Any, rows: int) -> Any:  # noqa: ANN401
+    columns = {name: batch.batch[name].flip(0) for name in _COLUMNS}
+    labels = {"uid": batch.non_tensor_batch["uid"][::-1]}
+    return columns_in_order(SimpleNamespace(batch=columns, non_tensor_batch=labels), rows)
+
+
+def pickled(_state: Callable[..., Any], batch: Any, rows: int) -> Any:  # noqa: ANN401
+    """Pickle a batch as Ray does, and load it; return the columns of the loaded batch."""
+    return columns_in_order(pickle.loads(pickle.dumps(batch)), rows)  # noqa: S301 - made here
+
+
 def split_by_tokens(cut: Callable[..., Any], back: Callable[..., Any], batch: Any, rows: int, most: int) -> Any:  # noqa: ANN401
     """Split a batch into micro-batches of at most ``most`` tokens, then concatenate them and restore the order."""
     parts, places = cut(batch, max_token_len=most)
@@ -121,14 +149,23 @@ def _most_tokens(inputs: Inputs) -> int:
     return 2 * (inputs.batch.width + 1)
 
 
-def _transport_step(call: Callable[..., Any], functions: tuple[str, ...], whole: Codec, **more: Codec) -> Step:
+def transport_step(
+    call: Callable[..., Any],
+    functions: tuple[str, ...],
+    whole: Codec,
+    *,
+    fakes: Mapping[str, Callable[..., Any]] | None = None,
+    **more: Codec,
+) -> Step:
+    """A step of a function whose first parameters are these functions of the target; it gets a whole batch."""
     names = list(inspect.signature(call).parameters)
     own: dict[str, Codec] = {name: Constant(Function(path)) for name, path in zip(names, functions, strict=False)}
     arguments = {**own, "batch": whole, "rows": Derived(_rows), **more}
-    return Step(call=call, name="carried", arguments=arguments, produced_by={"batch": MASK_PRODUCER})
+    return Step(call=call, name="carried", arguments=arguments, fakes=fakes or {}, produced_by={"batch": MASK_PRODUCER})
 
 
-def _boundary(path: str, step: Step, reach: str = "every run", **about: Any) -> Boundary:  # noqa: ANN401 - fields of a boundary
+def transport_boundary(path: str, step: Step, reach: str = "every run", **about: Any) -> Boundary:  # noqa: ANN401
+    """The boundary of an operation that keeps all rows; ``about`` has further fields of the boundary."""
     return Boundary(
         path=path,
         stage="batch",
@@ -145,28 +182,36 @@ def _boundary(path: str, step: Step, reach: str = "every run", **about: Any) -> 
 
 
 def _padding(whole: Codec) -> Boundary:
-    step = _transport_step(pad_and_chunk, (PAD, UNPAD), whole, ranks=Knob("ranks"))
-    return _boundary(f"{PAD} -> {UNPAD}", step, "every validation, and generation in an agent loop", settings=WORLDS)
+    step = transport_step(pad_and_chunk, (PAD, UNPAD), whole, ranks=Knob("ranks"))
+    return transport_boundary(
+        f"{PAD} -> {UNPAD}", step, "every validation, and generation in an agent loop", settings=WORLDS
+    )
 
 
 def _mini_batches(whole: Codec) -> Boundary:
-    return _boundary(ITERATE, _transport_step(iterate_epochs, (ITERATE,), whole), requires=(no_empty_response, divides))
+    return transport_boundary(
+        ITERATE, transport_step(iterate_epochs, (ITERATE,), whole), requires=(no_empty_response, divides)
+    )
 
 
 def _repeated(whole: Codec) -> Boundary:
-    step = _transport_step(repeat_rows, (REPEAT,), whole, interleave=Knob("interleave"))
+    step = transport_step(repeat_rows, (REPEAT,), whole, interleave=Knob("interleave"))
     orders: dict[str, Settings] = {"interleaved": {"interleave": True}, "stacked": {"interleave": False}}
-    return _boundary(REPEAT, step, "rollout.n above 1", settings=orders)
+    return transport_boundary(REPEAT, step, "rollout.n above 1", settings=orders)
+
+
+def _whole(path: str, call: Callable[..., Any], whole: Codec, reach: str) -> Boundary:
+    return transport_boundary(path, transport_step(call, (path,), whole), reach)
 
 
 def _concatenated(whole: Codec) -> Boundary:
     measured = Output("", "", "rows", at=Use("carried")["measured"])
     outputs = {**row_outputs(Use("carried")), "measured": measured}
-    return _boundary(JOIN, _transport_step(rank_metrics, (JOIN,), whole), "more than one rank", outputs=outputs)
+    return transport_boundary(JOIN, transport_step(rank_metrics, (JOIN,), whole), "more than one rank", outputs=outputs)
 
 
 def _dynamic(target: Target, *, newer: bool) -> Boundary:
     call, paths = (split_by_tokens, (PREPARE, RESTORE)) if newer else (split_tensors_by_tokens, (REARRANGE, REVERSE))
     tokens = numbered_data(target, input_ids=Column("token", AfterPrompt(1)))
-    step = _transport_step(call, paths, tokens, most=Derived(_most_tokens))
-    return _boundary(" -> ".join(paths), step, "use_dynamic_bsz=True")
+    step = transport_step(call, paths, tokens, most=Derived(_most_tokens))
+    return transport_boundary(" -> ".join(paths), step, "use_dynamic_bsz=True")

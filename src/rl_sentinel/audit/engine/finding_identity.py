@@ -5,6 +5,7 @@ from typing import Any
 
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.law import Law
+from rl_sentinel.core.phrasing import shortened
 
 
 def contradiction(record: Mapping[str, Any], law: Law, case: Case) -> str:
@@ -35,7 +36,7 @@ def contradiction(record: Mapping[str, Any], law: Law, case: Case) -> str:
     }
     for key, (value, source) in expected.items():
         if key in record and record[key] != value:
-            return f"[{key}] is {record[key]!r}, expected {value!r}, by the {source} of the finding"
+            return f"[{key}] is {shortened(record[key])}, expected {value!r}, by the {source} of the finding"
     return ""
 
 

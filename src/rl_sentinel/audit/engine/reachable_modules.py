@@ -99,7 +99,7 @@ def _tree(path: Path) -> ast.AST:
 
 @cache
 def _modules(root: Path, dotted: str) -> frozenset[Path]:
-    """The file that defines a dotted name; a name that a package imports from elsewhere is followed to its module."""
+    """Files that may define a dotted name; imports of a package are followed, and its plain values have no file."""
     parts = dotted.split(".")
     for size in range(len(parts), 0, -1):
         place = root.joinpath(*parts[:size])

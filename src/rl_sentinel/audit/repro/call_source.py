@@ -201,7 +201,10 @@ def _imported_from(name: str, module: ModuleType) -> ModuleType:
                 a.name == name and a.asname in (None, name) for a in statement.names
             ):
                 return sys.modules[home]
-    raise Unwritable(f"{name} has no source text that a script can contain: it is built in or generated")
+    message = (
+        f"{name} of {module.__name__} is neither assigned nor imported by name there, so a script cannot define it"
+    )
+    raise Unwritable(message)
 
 
 #: Text longer than this is broken into lines.

@@ -12,6 +12,7 @@ from rl_sentinel.audit.engine.worker import laws
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.core.law import Law
+from rl_sentinel.core.phrasing import expected, shortened
 from rl_sentinel.core.storage import case_from_json
 from rl_sentinel.core.stored_columns import check_whole
 
@@ -61,7 +62,9 @@ def _report_records(reports: list[Any], file: Path) -> list[tuple[str, Any]]:
         prefix = f"{n}." if len(reports) > 1 else ""
         findings = report.get("findings") if isinstance(report, dict) else None
         if not isinstance(findings, list):
-            raise SentinelError(f"evidence {file}[{prefix}findings] is not a list, expected a report of an audit")
+            found = "is not a list" if findings is not None else "is missing"
+            fix = "expected a report of an audit: name a file that audit --json wrote"
+            raise SentinelError(f"evidence {file}[{prefix}findings] {found}, {fix}")
         for m, finding in enumerate(findings):
             record = finding.get("evidence") if isinstance(finding, dict) else None
             records.append((f"{prefix}findings.{m}.evidence.", record))
@@ -86,17 +89,17 @@ def _validated(record: Any, file: Path, prefix: str) -> dict[str, Any]:  # noqa:
     except pydantic.ValidationError as error:
         first = error.errors()[0]
         where = prefix + ".".join(str(p) for p in first["loc"])
-        raise SentinelError(
-            f"evidence {file}[{where}]: {first['msg']}, expected a finding of an audit: audit again"
-        ) from error
+        wrong = f"is {shortened(first['input'])}{expected(first['msg'])}"
+        wrong = "is missing, expected a finding of an audit" if first["type"] == "missing" else wrong
+        raise SentinelError(f"evidence {file}[{where}] {wrong}: audit again") from error
     if parsed.kind != KIND:
         raise SentinelError(
             f"evidence {file} is {parsed.kind!r}, expected {KIND!r}: name a file that audit --json wrote"
         )
     if parsed.schema_ not in REPLAYABLE:
-        expected = " or ".join(map(str, sorted(REPLAYABLE)))
+        schemas = " or ".join(map(str, sorted(REPLAYABLE)))
         raise SentinelError(
-            f"evidence {file} has schema {parsed.schema_}, expected {expected}: another version of rl-sentinel wrote "
+            f"evidence {file} has schema {parsed.schema_}, expected {schemas}: another version of rl-sentinel wrote "
             "the file, so audit again"
         )
     if "spec" not in parsed.target:
@@ -105,7 +108,7 @@ def _validated(record: Any, file: Path, prefix: str) -> dict[str, Any]:  # noqa:
         )
     law = laws().get(parsed.law)
     if law is None:
-        raise SentinelError(f"evidence {file}[{prefix}law] is {parsed.law!r}, which is no law: audit again")
+        raise SentinelError(f"evidence {file}[{prefix}law] is {parsed.law!r}, expected the code of a law: audit again")
     try:
         case = case_from_json(parsed.constructed_scenario)
         check_whole("draw[variant]", case.draw.get("variant", 0), law.variants - 1)

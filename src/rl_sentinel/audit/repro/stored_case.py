@@ -12,6 +12,7 @@ from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.errors import NotApplicable, SentinelError
 from rl_sentinel.core.law import Law
+from rl_sentinel.core.phrasing import shortened
 from rl_sentinel.core.storage import case_from_json
 
 #: Reason for a case on which the law has nothing to compare.
@@ -97,6 +98,10 @@ def replays(
             yield Replay(replay_unit, case, number)
 
 
+#: Why a record does not fit the boundary that is replayed.
+_CAUSE = "the file was edited, or the target is another one, so audit again"
+
+
 def _check(record: Any, unit: Unit) -> None:  # noqa: ANN401 - plain JSON
     expected: dict[str, Any] = {"stage": unit.boundary.stage}
     digest = unit.request.target.get("digest")
@@ -108,13 +113,11 @@ def _check(record: Any, unit: Unit) -> None:  # noqa: ANN401 - plain JSON
         if key not in known:
             place = f"evidence {record['signature']}[constructed_scenario.override]"
             hint = f"expected a setting of that boundary ({', '.join(sorted(known)) or 'which has no settings'})"
-            raise SentinelError(f"{place} has {key!r}, {hint}: file was edited, audit again")
+            raise SentinelError(f"{place} has {key!r}, {hint}: {_CAUSE}")
     for key, value in expected.items():
         if key in record and record[key] != value:
             place = f"evidence {record['signature']}[{key}]"
-            raise SentinelError(
-                f"{place} is {record[key]!r}, expected {value!r} as in the target: file was edited, audit again"
-            )
+            raise SentinelError(f"{place} is {shortened(record[key])}, expected {value!r} as in the target: {_CAUSE}")
 
 
 def _unbound_reason(path: str, setting: str, bound: Sequence[Boundary], unbound: Sequence[Unbound]) -> str:

@@ -49,7 +49,11 @@ def forked_events(work: Callable[[Send], None]) -> list[dict[str, Any]]:
         raise SentinelError(failure)
     if status:
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit status {status}"
-        raise SentinelError(f"the check {how} before it finished: {(tail or ['no output'])[0][:200]}")
+        killed = " for lack of memory or" if status == -signal.SIGKILL else ""
+        raise SentinelError(
+            f"the check {how} before it finished, maybe{killed} because of the function; last line of the check's "
+            f"output: {(tail or ['no output'])[0][:200]}"
+        )
     return events
 
 

@@ -131,9 +131,10 @@ def _read(pipe: int, worker: subprocess.Popen[bytes], log: Path) -> Generator[di
         status = worker.wait()
         tail = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:] or ["no output"]
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit status {status}"
+        killed = " for lack of memory or" if status == -signal.SIGKILL else ""
         raise SentinelError(
-            f"the worker {how} before it finished, maybe because of the target's code, which runs when it is imported; "
-            f"last line of the worker's output: {tail[0][:200]}"
+            f"the worker {how} before it finished, maybe{killed} because of the target's code, which runs when it is "
+            f"imported; last line of the worker's output: {tail[0][:200]}"
         )
 
 

@@ -80,7 +80,7 @@ def _unusable(error: OSError) -> SentinelError:
 
 def _verify(entry: Path) -> None:
     if not entry.is_dir():
-        raise SentinelError(f"cache[{entry}] is a file, expected a folder: delete this file to fetch it again")
+        raise SentinelError(f"cache[{entry}] is a file, expected a folder: delete this file, and run the command again")
     try:
         sealed = str(json.loads((entry / _SEAL).read_text(encoding="utf-8"))["sha256"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -88,5 +88,5 @@ def _verify(entry: Path) -> None:
     actual = digest_of(entry)
     if sealed != actual:
         difference = f"sha256 {actual[:12]}, expected {sealed[:12]}" if sealed else f"{_SEAL} is missing or unreadable"
-        message = f"cache[{entry}] is damaged ({difference}): delete this folder to fetch it again"
+        message = f"cache[{entry}] is damaged ({difference}): delete this folder, and run the command again"
         raise SentinelError(message)

@@ -86,7 +86,16 @@ _UNREACHED = re.compile(
 )
 
 
+#: pip's list of versions that it left out because they need another Python: the version and what it needs.
+_OTHER_PYTHON = re.compile(r"(\S+) Requires-Python ([^;\n]+)")
+
+
 def _failure_reason(name: str, version: str, output: str) -> str:
+    needed = dict(_OTHER_PYTHON.findall(output)).get(version)
+    if needed:
+        python = ".".join(map(str, sys.version_info[:2]))
+        fix = f"use such a Python, or name a checkout ({name}@PATH)"
+        return f"{name}=={version} needs Python {needed.strip()}, and this is Python {python}: {fix}"
     versions = output.partition("from versions:")[2].partition(")")[0].strip()
     if versions and versions != "none":
         newest = versions.split(", ")[-_SHOWN:]
@@ -97,8 +106,15 @@ def _failure_reason(name: str, version: str, output: str) -> str:
         return f"{name}=={version} is not in the cache and the package index cannot be reached: {fix}"
     if versions:
         return f"{name}=={version} is not in the cache, and pip's package index has no {name}: {fix}"
+    return f"{name}=={version} is not in the cache and cannot be fetched ({pip_failure(output)}): {fix}"
+
+
+def pip_failure(output: str) -> str:
+    """Why pip failed: the index cannot be reached, or the last line that it printed."""
+    if _UNREACHED.search(output):
+        return "the package index cannot be reached"
     last = [line for line in output.strip().splitlines() if line][-1:] or ["no answer"]
-    return f"{name}=={version} is not in the cache and cannot be fetched ({last[0][:160]}): {fix}"
+    return last[0][:160]
 
 
 def pip(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -187,7 +203,7 @@ def _installed(target: TargetSpec, python: str) -> Source:
     if not origin:
         release = f"a release ({target.text}==VERSION) or " if target.framework.distribution else ""
         targets = f"{release}a checkout ({target.text}@PATH)"
-        message = f"target is {target.text!r}, which is not installed: name {targets}"
+        message = f"target is {target.text!r}, which is not installed for {python}: name {targets}"
         raise SentinelError(message)
     place = Path(origin)
     home = place.parent if place.name.startswith("__init__") else place
@@ -205,7 +221,7 @@ def _function(target: TargetSpec) -> Source:
     before = list(sys.path)
     sys.path[:0] = map(str, folders)
     try:
-        module_spec = importlib.util.find_spec(top)
+        module_spec = None if top == "__main__" else importlib.util.find_spec(top)
     finally:
         sys.path[:] = before
     if module_spec is None or module_spec.origin is None:
@@ -213,6 +229,8 @@ def _function(target: TargetSpec) -> Source:
             f"{top!r} is not in this folder and not installed",
             f"run in the folder of {top}, or install {top}",
         )
+        if top == "__main__":
+            missing, fix = "'__main__' is the running program", "write target as FILE.py:function"
         if module_spec is not None:
             missing = f"{top!r} is a folder without __init__.py"
             fix = "add the file, or write target as FILE.py:function"
@@ -220,11 +238,11 @@ def _function(target: TargetSpec) -> Source:
     place = Path(module_spec.origin)
     nearest = next((folder / f"{top}.py" for folder in folders if (folder / f"{top}.py").is_file()), None)
     if nearest and nearest.resolve() != place.resolve():  # the other module is imported already
-        reason = f"has the same name as a module that is already imported ({place})"
+        reason = f"has the same name as a module that is imported or found before it ({place})"
         message = f"target is {target.text!r}: {nearest} {reason}, rename the file"
         raise SentinelError(message)
     if place.suffix != ".py":
-        message = f"target is {target.text!r}: module {top!r} has no Python source ({place}), expected Python code"
+        message = f"target is {target.text!r}: module {top!r} has no Python source ({place}), expected a .py file"
         raise SentinelError(message)
     root = place.parent.parent if place.name == "__init__.py" else place.parent
     return Source(root, "", "", function=target.function)
@@ -240,6 +258,7 @@ def _function_of_file(target: TargetSpec, places: Sequence[Path], name: str) -> 
         parts.insert(0, root.name)
         root = root.parent
     if wrong := [part for part in parts if not part.isidentifier()]:
-        message = f"target is {target.text!r}: {wrong[0]!r} cannot be part of a module name, expected letters, digits"
-        raise SentinelError(f"{message} and underscores: rename this file or folder")
+        message = f"target is {target.text!r}: {wrong[0]!r} cannot be part of a module name"
+        expected = "expected letters, digits and underscores, with no digit first"
+        raise SentinelError(f"{message}, {expected}: rename this file or folder")
     return Source(root, "", "", function=f"{'.'.join(parts)}:{name}")

@@ -22,7 +22,10 @@ def git(folder: Path, *arguments: str, stdin: bytes = b"") -> bytes:
         SentinelError: if it fails, with the first line of git's error output.
     """
     command = ["git", "-c", "safe.directory=*", "-C", str(folder), *arguments]
-    run = subprocess.run(command, capture_output=True, input=stdin, check=False)  # noqa: S603 - fixed program
+    try:
+        run = subprocess.run(command, capture_output=True, input=stdin, check=False)  # noqa: S603 - fixed program
+    except FileNotFoundError as error:
+        raise SentinelError("git is not installed, expected the program git for a target with a history") from error
     if run.returncode:
         lines = run.stderr.decode(errors="replace").strip().splitlines()[:1] or ["no answer"]
         message = f"git {arguments[0]} failed in {folder} ({lines[0]}), expected a folder with a complete git history"

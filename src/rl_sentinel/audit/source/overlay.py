@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.audit.source.cache import cached_folder
-from rl_sentinel.audit.source.fetch import pip
+from rl_sentinel.audit.source.fetch import pip, pip_failure
 from rl_sentinel.core.errors import SentinelError
 
 
@@ -26,9 +26,8 @@ def _install(framework: str, lock: str, to: Path) -> None:
     requirements = lock.splitlines()
     run = pip("install", "--no-deps", "--prefer-binary", "--no-compile", "-q", "--target", str(to), *requirements)
     if run.returncode:
-        last = [line for line in run.stderr.strip().splitlines() if "ERROR" in line][-1:] or ["no answer"]
         message = (
             f"packages that {framework} imports ({', '.join(requirements)}) are not in the cache and cannot be fetched "
-            f"({last[0][:160]}): connect once to a package index that has these packages"
+            f"({pip_failure(run.stderr)}): fix this, or connect once to an index of these packages"
         )
         raise SentinelError(message)

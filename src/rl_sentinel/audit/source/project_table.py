@@ -123,7 +123,9 @@ def read_project(folder: Path) -> Project:
     except pydantic.ValidationError as error:
         raise SentinelError(_message(file, error, raw_table)) from error
     if not table.functions:
-        raise SentinelError(f"{file}[{TABLE}.functions] is empty, expected at least one function (docs/project.md)")
+        raise SentinelError(
+            f"{file}[{TABLE}.functions] is empty, expected at least one function: {_MISSING['functions']}"
+        )
     return Project(file, table)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
-from rl_sentinel.audit.source.fetch import pip
+from rl_sentinel.audit.source.fetch import pip, pip_failure
 from rl_sentinel.audit.source.git_revision import git
 from rl_sentinel.audit.source.target_spec import TargetSpec
 from rl_sentinel.core.errors import SentinelError
@@ -36,8 +36,9 @@ def releases(target: TargetSpec) -> list[str]:
     if target.form == "checkout" and not target.revision:
         return _tags(target)
     if target.form != "installed" or not target.framework.distribution:
-        name = target.framework.name
-        raise SentinelError(f"target is {target.text!r}, expected {name}@FOLDER, or a framework on the package index")
+        name = "FRAMEWORK" if target.form == "function" else target.framework.name
+        indexed = f"{name}, or " if target.framework.distribution or target.form == "function" else ""
+        raise SentinelError(f"target is {target.text!r}, expected {indexed}{name}@FOLDER with version tags")
     return _published(target.framework.distribution)
 
 
@@ -46,7 +47,8 @@ def _published(name: str) -> list[str]:
     listed = next((line for line in run.stdout.splitlines() if line.startswith(_LISTED)), "")
     versions = [v.strip() for v in listed.removeprefix(_LISTED).split(",") if v.strip()]
     if not versions:
-        raise SentinelError(f"releases of {name} are not listed by the package index: pass them as --releases A,B,C")
+        reason = pip_failure(run.stderr)
+        raise SentinelError(f"releases of {name} cannot be listed by pip ({reason}): pass them as --releases A,B,C")
     return sorted(versions, key=Version)
 
 

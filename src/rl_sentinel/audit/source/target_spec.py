@@ -51,7 +51,7 @@ def parse_target(text: str) -> TargetSpec:
         framework = _framework(match["name"], text)
         return TargetSpec(text, "checkout", framework, path=match["path"], revision=match["revision"] or "")
     if _FUNCTION.match(text):
-        return TargetSpec(text, "function", _framework("own", text), function=text)
+        return TargetSpec(text, "function", frameworks()["own"], function=text)
     return TargetSpec(text, "installed", _framework(text, text))
 
 
@@ -64,13 +64,13 @@ def _version(version: str, text: str) -> str:
 
 
 def _framework(name: str, text: str) -> Framework:
-    by_name = frameworks()
+    by_name = {known: framework for known, framework in frameworks().items() if known != "own"}
     key = name.lower().replace("-", "_")
     if key in by_name:
         return by_name[key]
-    names = ", ".join(sorted(set(by_name) - {"own"}))
+    names = ", ".join(sorted(by_name))
     message = (
-        f"target is {text!r}, expected one of {names} with ==VERSION or @PATH, or pkg.module:function "
-        f"with --stage: {name!r} is not a known framework"
+        f"target is {text!r}, expected one of {names} with ==VERSION or @PATH, or pkg.module:function or "
+        f"FILE.py:function with --stage: {name!r} is not a known framework"
     )
     raise SentinelError(message)

@@ -15,6 +15,9 @@ _VERSION_FILES = ("VERSION", "version.txt")
 #: Modules of a package that may assign the version as a string.
 _MODULES = ("version.py", "_version.py", "__version__.py", "__about__.py", "__init__.py")
 
+#: The numbers of a release, and a suffix that no version has.
+_MISSPELLED = re.compile(r"(\d+(?:\.\d+)+)[.+-]?\w+")
+
 _ASSIGNED = re.compile(r"""^(?:__version__|version|VERSION)\s*(?::\s*str\s*)?=\s*["']([^"'\n]+)["']""", re.MULTILINE)
 
 
@@ -57,10 +60,13 @@ def _text(file: Path) -> str:
 
 
 def _number(text: object) -> str:
+    """The normalized version; of a misspelled one such as ``1.2.devO``, the numbers of the release."""
+    stated = str(text).strip()
     try:
-        return str(Version(str(text).strip()))
+        return str(Version(stated))
     except InvalidVersion:
-        return ""
+        release = _MISSPELLED.fullmatch(stated)
+        return release[1] if release else ""
 
 
 def _line(file: Path) -> str:

@@ -54,7 +54,9 @@ def dry_run(
             never binds.
     """
     column = partial(torch.tensor, device="cpu")
-    mask = column([[True, True, True], [True, False, False], [True, True, False], [True, True, True]])
+    # The groups differ in their longest row, and below in the size of advantages, so that a loss that is divided by the
+    # longest row or the largest advantage of a mini-batch is not additive.
+    mask = column([[True, True, True], [True, False, False], [True, True, False], [True, True, False]])
     shift = column([[0.01, -0.3, 0.2], [0.1, 0.0, 0.0], [-0.02, 0.4, 0.0], [-0.2, 0.05, 0.3]])
     old, turn = torch.full_like(shift, -1.0), torch.zeros_like(shift).long()
     reward, group = column([1.0, 0.0, 1.0, 0.0]), column([0, 0, 1, 1])
@@ -71,7 +73,8 @@ def dry_run(
         reward_baseline=reward * 0.5,
         reward_parts=reward.unsqueeze(1).repeat(1, parts) if parts else None,
     )
-    advantage = torch.where(mask, loss_ready(rollout, by=replace(choices)).token_advantage() + 0.5, 0.0)
+    sizes = column([[1.0], [1.0], [2.5], [2.5]])
+    advantage = torch.where(mask, loss_ready(rollout, by=replace(choices)).token_advantage() * sizes + 0.5, 0.0)
     if choose_tokens is not None:
         choose_tokens(covariances(old + shift, advantage, mask=mask), mask=mask, generator=torch.Generator())
     columns = {"old_logprob": old, "mask": mask, "turn": turn, "chosen": shift > 0}

@@ -1,7 +1,9 @@
 """Resolve a component's name to a function, and bind the recipe's parameters to it."""
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -10,7 +12,7 @@ import torch
 
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.core.modules import defined
-from rl_sentinel.core.phrasing import nearest
+from rl_sentinel.core.phrasing import nearest, shortened
 from rl_sentinel.train.config.settings import Component
 from rl_sentinel.train.config.user_code import ResultCheck, import_object, wrap_function
 
@@ -42,23 +44,30 @@ def resolve_in_package(  # noqa: PLR0913 - the name, where to look for it, and t
     """
     choices = defined(package, attribute)
     if ":" not in component.name and component.name not in choices:
-        raise SentinelError(f"{table}.name {component.name!r} is unknown, {nearest(component.name, list(choices))}")
+        own = ", or file.py:function" if "." in component.name else ""
+        known = nearest(component.name, list(choices))
+        raise SentinelError(f"{table}.name {component.name!r} is unknown, {known}{own}")
     function = import_object(f"{table}.name", component.name) if ":" in component.name else choices[component.name]
     function = wrap_function(table, component.name, function, component.parameters, check)
     return bind_parameters(table, function, component.parameters, columns)
 
 
 def resolve_in_module(
-    table: str, component: Component, module: ModuleType, columns: frozenset[str], *, reads: str = ""
+    table: str,
+    component: Component,
+    module: ModuleType,
+    columns: frozenset[str],
+    *,
+    named: str = "*",
 ) -> Callable[..., Any]:
-    """Resolve ``name`` to a public function of a module; with ``reads``, the function must have that parameter.
+    """Resolve ``name`` to a public function of a module that needs no other columns; ``named`` is a pattern.
 
     Raises:
         SentinelError: as for :func:`resolve_in_package`.
     """
     functions = {n: f for n, f in vars(module).items() if inspect.isfunction(f) and f.__module__ == module.__name__}
-    functions = {n: f for n, f in functions.items() if not n.startswith("_")}
-    functions = {n: f for n, f in functions.items() if not reads or reads in inspect.signature(f).parameters}
+    functions = {n: f for n, f in functions.items() if not n.startswith("_") and fnmatchcase(n, named)}
+    functions = {n: f for n, f in functions.items() if not _other_columns(f, columns)}
     if component.name not in functions:
         raise SentinelError(f"{table} {component.name!r} is unknown, {nearest(component.name, list(functions))}")
     function = wrap_function(table, component.name, functions[component.name], component.parameters, None)
@@ -69,6 +78,12 @@ def required_parameters(function: Callable[..., Any]) -> frozenset[str]:
     """The parameters without a default, other than ``*args`` and ``**kwargs``."""
     parameters = inspect.signature(function).parameters.items()
     return frozenset(n for n, p in parameters if p.default is inspect.Parameter.empty and p.kind not in _VARIADIC)
+
+
+def _other_columns(function: Callable[..., Any], columns: frozenset[str]) -> list[str]:
+    """The required columns of a function that are not among ``columns``."""
+    parameters = inspect.signature(function).parameters
+    return [n for n in required_parameters(function) - columns if _is_column(parameters[n].annotation)]
 
 
 def bind_parameters(
@@ -82,6 +97,8 @@ def bind_parameters(
     signature = inspect.signature(function).parameters.items()
     parameters = {n: p for n, p in signature if n not in columns and p.kind not in _VARIADIC}
     for name in values:
+        if name in columns and name in inspect.signature(function).parameters:
+            raise SentinelError(f"{table}.{name} is set, expected no value: the trainer passes this column, remove it")
         if name not in parameters:
             fix = nearest(name, parameters) if parameters else "expected no parameters: remove it"
             raise SentinelError(f"{table}.{name} is unknown, {fix}")
@@ -89,12 +106,15 @@ def bind_parameters(
     missing = [n for n, p in parameters.items() if n not in values and p.default is inspect.Parameter.empty]
     if missing:
         kind = parameters[missing[0]].annotation
-        if _is_column(kind):
-            raise SentinelError(
-                f"{table} needs column {missing[0]}, which the trainer does not have: choose another function"
-            )
+        if columns and _is_column(kind):
+            fix = "rename the parameter of your function, or choose another function"
+            if not hasattr(kind, "dim_str"):
+                fix = f"rename the parameter, or set {table}.{missing[0]} to a list of numbers, such as [1.0, 0.5]"
+            known = nearest(missing[0], sorted(columns))
+            raise SentinelError(f"{table} needs column {missing[0]}, which the trainer does not have, {known}: {fix}")
         if kind is inspect.Parameter.empty:
-            fix = "set it in the recipe; if it is a column of the trainer, give it the column's name"
+            more = "; if it is a column of the trainer, give it the column's name" if columns else ""
+            fix = f"set it in the recipe{more}"
             raise SentinelError(f"{table}.{missing[0]} is missing, expected a value: {fix}")
         expected = "a list of numbers, such as [1.0, 0.5]" if _is_tensor(kind) else _with_article(kind)
         raise SentinelError(f"{table}.{missing[0]} is missing, expected {expected}: it has no default")
@@ -115,14 +135,14 @@ def _convert(key: str, value: object, kind: object) -> object:
     """Convert a list of numbers if the annotation is a tensor; check the value if it is bool, int, float or str."""
     if _is_tensor(kind):
         if not isinstance(value, tuple) or any(not isinstance(x, (int, float)) or isinstance(x, bool) for x in value):
-            raise SentinelError(f"{key} is {value!r}, expected a list of numbers, such as [1.0, 0.5]")
+            raise SentinelError(f"{key} is {shortened(value)}, expected a list of numbers, such as [1.0, 0.5]")
         return torch.tensor(value, dtype=torch.get_default_dtype(), device="cpu")
     kinds: Sequence[type] = {bool: (bool,), int: (int,), float: (float, int), str: (str,)}.get(kind, ())  # type: ignore[call-overload]
     if kinds and (not isinstance(value, tuple(kinds)) or (isinstance(value, bool) and kind is not bool)):
-        raise SentinelError(f"{key} is {value!r}, expected {_with_article(kind)}")
+        raise SentinelError(f"{key} is {shortened(value)}, expected {_with_article(kind)}")
     return value
 
 
 def _with_article(kind: object) -> str:
-    name = str(getattr(kind, "__name__", kind))
+    name = re.sub(r"\b(?:\w+\.)+(?=\w)", "", str(getattr(kind, "__name__", kind)))
     return f"{'an' if name[:1] in 'aeiou' else 'a'} {name}"

@@ -9,7 +9,7 @@ import pydantic
 from pydantic import Field
 
 from rl_sentinel.core.errors import SentinelError
-from rl_sentinel.core.phrasing import nearest, shortened
+from rl_sentinel.core.phrasing import expected, nearest, shortened
 from rl_sentinel.train.config.settings import (
     ChatSettings,
     CheckpointSettings,
@@ -96,28 +96,35 @@ def parse_recipe(tables: Mapping[str, Any], *, where: str) -> Recipe:
         key = ".".join(place)
         if unknown:
             raise SentinelError(f"{where}[{key}] is unknown, {nearest(place[-1], _keys_at(place[:-1]))}") from error
-        value = "missing" if first["type"] == "missing" else shortened(first["input"])
+        if first["type"] == "missing":
+            raise SentinelError(f"{where}[{key}] is missing, expected a value: add {place[-1]}") from error
+        value = shortened(first["input"])
         if first["type"] in ("model_type", "model_attributes_type", "dict_type"):
-            example = f"{{ {' = ..., '.join(_keys_at(place)[:2])} = ... }}"
+            keys = ["KEY"] if first["type"] == "dict_type" else _keys_at(place)[:2]
+            example = f"{{ {' = ..., '.join(keys)} = ... }}"
             in_list = place[-1].isdecimal()
             example = f"{place[-2]} = [{{ name = ... }}]" if in_list else f"{place[-1]} = {example}"
             raise SentinelError(f"{where}[{key}] is {value}, expected a table, such as {example}") from error
         if first["type"] == "tuple_type":
-            raise SentinelError(f"{where}[{key}] is {value}, expected a list, such as {place[-1]} = [...]") from error
-        raise SentinelError(f"{where}[{key}] is {value}: {first['msg'].lower()}") from error
+            example = f"{place[-1]} = [{_item_at(place)}]"
+            raise SentinelError(f"{where}[{key}] is {value}, expected a list, such as {example}") from error
+        raise SentinelError(f"{where}[{key}] is {value}{expected(first['msg'])}") from error
 
 
 def _apply_override(tables: dict[str, Any], text: str) -> None:
     if len(text.splitlines()) > 1:
-        raise SentinelError(f"override {text!r} has a line break, expected key=value: pass one override per argument")
+        raise SentinelError(
+            f"override {shortened(text)} has a line break, expected key=value: pass one override per argument"
+        )
     key, equals, value = text.partition("=")
     if not equals or not all(key.split(".")):
-        raise SentinelError(f"override is {text!r}, expected key=value, such as seed=1 or update.rate=1e-3")
+        raise SentinelError(f"override is {shortened(text)}, expected key=value, such as seed=1 or update.rate=1e-3")
     table = tables
     for part in key.split(".")[:-1]:
         table = table.setdefault(part, {})
         if not isinstance(table, dict):
-            raise SentinelError(f"override {text!r} sets a key in {part}, expected a table: {part} has a plain value")
+            kind = "is a list, which the file sets" if isinstance(table, list) else "has a plain value"
+            raise SentinelError(f"override {shortened(text)} sets a key in {part}, expected a table: {part} {kind}")
     try:
         table[key.split(".")[-1]] = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
@@ -133,9 +140,19 @@ def _as_plain_tables(value: Any) -> Any:  # noqa: ANN401 - a value of TOML or JS
 
 def _keys_at(location: Sequence[str]) -> list[str]:
     """The keys that the recipe's table at a path such as ``("policy", "lora")`` can have."""
+    return list(_table_at(location).model_fields)
+
+
+def _item_at(location: Sequence[str]) -> str:
+    """An item of the recipe's list at a path such as ``("correction", "reject")``, as it is written in TOML."""
+    kinds = get_args(_table_at(location[:-1]).model_fields[location[-1]].annotation)
+    return "{ name = ... }" if Component in kinds else '"..."' if str in kinds else "..."
+
+
+def _table_at(location: Sequence[str]) -> type[pydantic.BaseModel]:
     table: type[pydantic.BaseModel] = Recipe
     for part in location:
         field = table.model_fields.get(part)
         kinds = [] if field is None else [field.annotation, *get_args(field.annotation)]
         table = next((k for k in kinds if isinstance(k, type) and issubclass(k, pydantic.BaseModel)), table)
-    return list(table.model_fields)
+    return table

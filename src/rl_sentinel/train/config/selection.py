@@ -3,7 +3,6 @@
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import ModuleType
 
 from torch import Tensor
 
@@ -60,8 +59,9 @@ class Selection:
     """The components of a recipe, with their parameters bound.
 
     ``reads`` are the required parameters of the estimator and the loss. ``lazy`` is True if rows with advantage 0 have
-    gradient 0, so that they can be skipped. ``needs_old_logprob`` is True if a correction compares the sampling
-    policy with the policy before the update. ``choose_tokens`` selects the tokens that the loss treats differently.
+    gradient 0, so that they can be skipped; never with a user's loss, which may have terms that a dry run misses.
+    ``needs_old_logprob`` is True if a correction compares the sampling policy with the policy before the update.
+    ``choose_tokens`` selects the tokens that the loss treats differently.
     ``additive`` is True if the gradients of parts of a mini-batch add up. ``claims`` are the ``CLAIMS`` of the
     estimator's and of the loss's module, empty for user code without them.
     """
@@ -124,7 +124,7 @@ def select_components(recipe: Recipe, environment: Environment | None = None) ->
         choices=choices,
         loss=loss,
         environment=environment,
-        lazy=form.lazy and not (recipe.kl is not None and recipe.kl.loss > 0),
+        lazy=form.lazy and ":" not in recipe.loss.name and not (recipe.kl is not None and recipe.kl.loss > 0),
         needs_old_logprob=choices.weight is not None or bool(choices.rejections),
         engine=engine,
         reads=reads,
@@ -141,6 +141,19 @@ def _engine(name: str) -> Callable[..., Engine]:
     if name not in engines:
         raise SentinelError(f"rollout.engine {name!r} is unknown, {nearest(name, list(engines))}")
     return engines[name]  # type: ignore[no-any-return]  # found by a package walk
+
+
+def require_one_process(selection: Selection, recipe: Recipe, processes: int) -> None:
+    """Require a single process for a loss whose parts do not add up.
+
+    Raises:
+        SentinelError: if several processes would each compute a part of a mini-batch.
+    """
+    if processes > 1 and not selection.additive:
+        raise SentinelError(
+            f"{processes} processes share each mini-batch, expected one with loss {recipe.loss.name}: this loss needs "
+            "all rows of a mini-batch at once, so train with one process"
+        )
 
 
 def _require_whole_mini_batches(recipe: Recipe) -> None:
@@ -181,28 +194,31 @@ def _path_choices(recipe: Recipe, estimator: Callable[..., Tensor]) -> Choices:
     correction, kl = recipe.correction, recipe.kl
     normalization = recipe.reward.normalization
 
-    def resolve(table: str, name: str, module: ModuleType, columns: frozenset[str]) -> Callable[..., Tensor]:
-        return resolve_in_module(table, Component(name=name), module, columns)
-
     return Choices(
         estimator=estimator,
         rejections=tuple(
             resolve_in_module("correction.reject", c, rejection, CORRECTION_COLUMNS) for c in correction.reject
         ),
-        weight=resolve("correction.weight", correction.weight, weights, CORRECTION_COLUMNS)
-        if correction.weight
-        else None,
+        weight=_weights(correction.weight) if correction.weight else None,
         bounds=tuple(resolve_in_module("correction.bounds", c, bounds, CORRECTION_COLUMNS) for c in correction.bounds),
-        kl=None if kl is None else resolve("kl.estimator", kl.estimator, kl_estimators, KL_COLUMNS),
+        kl=None
+        if kl is None
+        else resolve_in_module("kl.estimator", Component(name=kl.estimator), kl_estimators, KL_COLUMNS),
         kl_coefficient=0.0 if kl is None else kl.reward,
         normalization=None if normalization is None else _normalization(normalization),
         **recipe.reward.model_dump(exclude={"normalization"}, exclude_none=True),
     )
 
 
+def _weights(name: str) -> Callable[..., Tensor]:
+    """A function of ``signal.correction.weights`` that returns weights, and not log-ratios."""
+    component = Component(name=name)
+    return resolve_in_module("correction.weight", component, weights, CORRECTION_COLUMNS, named="*_weights")
+
+
 def _token_choice(component: Component) -> Callable[..., Tensor]:
     """A function of ``signal.covariance`` that accepts a generator, whether it draws or not."""
-    function = resolve_in_module("loss.chosen", component, covariance, TOKEN_CHOICE_COLUMNS, reads="covariance")
+    function = resolve_in_module("loss.chosen", component, covariance, TOKEN_CHOICE_COLUMNS)
     if "generator" in required_parameters(function):
         return function
 
@@ -258,7 +274,8 @@ def _environment(component: Component) -> Environment:
     """A shipped environment, by the name of its module, or an instance of a user's class."""
     environments, name = defined(rl_sentinel.train.rollout.environment, "Environment"), component.name
     if ":" not in name and name not in environments:
-        raise SentinelError(f"environment.name {name!r} is unknown, {nearest(name, list(environments))}")
+        own = ", or file.py:Class" if "." in name else ""
+        raise SentinelError(f"environment.name {name!r} is unknown, {nearest(name, list(environments))}{own}")
     if ":" not in name:
         build = bind_parameters("environment", environments[name], component.parameters, frozenset())
         return wrap_environment(build(), name)

@@ -40,8 +40,10 @@ def import_object(key: str, reference: str) -> Any:  # noqa: ANN401 - whatever t
     try:
         imported = _import_file(Path(module)) if is_file else importlib.import_module(module)
     except (Exception, SystemExit) as error:
-        own_name = isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
-        fix = "name pkg.module:name or file.py:name" if own_name else "fix it there"
+        own_name = module.startswith(".") or (
+            isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
+        )
+        fix = "name a module that Python finds from here, or file.py:name" if own_name else "fix it there"
         raise SentinelError(f"{key} {reference!r} cannot be imported ({_summary(error)}): {fix}") from error
     try:
         return getattr(imported, name)

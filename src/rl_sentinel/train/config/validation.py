@@ -153,7 +153,8 @@ def _validate_sizes(recipe: Recipe) -> None:
     weights = shape.layers * layer + (2 * VOCABULARY_SIZE + shape.positions) * shape.hidden
     if not shape.load and weights > MAX_WEIGHTS:
         raise SentinelError(
-            f"policy has {weights} weights, expected at most {MAX_WEIGHTS}: lower policy.hidden, layers or inner"
+            f"policy has {weights} weights, expected at most {MAX_WEIGHTS}: lower policy.hidden, layers, inner or "
+            "positions"
         )
 
 
@@ -202,6 +203,11 @@ def _validate_columns(recipe: Recipe, reads: frozenset[str], parts: tuple[str, .
         raise SentinelError(
             f"environment {recipe.environment.name} has no reward parts, expected at least one with estimator "
             f"{estimator}: choose an environment with Environment.parts, or another estimator"
+        )
+    if "reward_parts" in reads and recipe.kl is not None and recipe.kl.reward:
+        raise SentinelError(
+            f"kl.reward is {recipe.kl.reward}, expected 0 with estimator {estimator}, which reads reward parts only: "
+            "set kl.loss instead"
         )
     if "reward_baseline" in reads and recipe.reward != RewardSettings():
         raise SentinelError(

@@ -28,6 +28,7 @@ def as_transformers(policy: Policy) -> tuple[Any, Any]:
     model = LlamaForCausalLM(config)
     model.load_state_dict(policy.model.state_dict())
     vocabulary = {"_": PADDING, "$": END} | {letter: n + 2 for n, letter in enumerate(CHARACTERS)}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="_"))  # noqa: S106 - no password
+    # The vocabulary has no token for unknown characters, so that they are refused, as by the character tokenizer.
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="unknown"))  # noqa: S106 - no password
     tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Split("", "isolated"), decoders.Fuse()
     return model, PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="$", pad_token="_")  # noqa: S106 - as above

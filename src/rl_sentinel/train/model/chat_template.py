@@ -3,13 +3,14 @@
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from pathlib import Path
 from typing import Any, NoReturn
 
 import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.core.paths import expanded
+from rl_sentinel.core.phrasing import reason_of
 
 #: A message of a conversation, with ``role`` and ``content``.
 Message = Mapping[str, str]
@@ -22,7 +23,7 @@ def read_template(path: str) -> str:
         SentinelError: if it cannot be read, or is empty or malformed.
     """
     try:
-        text = Path(path).expanduser().read_text(encoding="utf-8")
+        text = expanded(path, "chat.template").read_text(encoding="utf-8")
         _environment().parse(text)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
@@ -55,9 +56,10 @@ def render_template(template: str, messages: Sequence[Message], special: Mapping
     try:
         compiled = _environment().from_string(template)
         return compiled.render(messages=[dict(m) for m in messages], add_generation_prompt=True, tools=None, **special)
-    except (jinja2.TemplateError, TypeError, ValueError, KeyError) as error:
-        reason = " ".join(str(error).split())
-        raise SentinelError(f"chat.template cannot render a conversation ({reason}): fix the Jinja file") from error
+    except Exception as error:  # a template may raise anything, such as ZeroDivisionError
+        raise SentinelError(
+            f"chat.template cannot render a conversation ({reason_of(error)}): fix the Jinja file"
+        ) from error
 
 
 def _environment() -> ImmutableSandboxedEnvironment:

@@ -30,7 +30,8 @@ def resolve_device(name: str) -> torch.device:
     has_cuda = torch.cuda.is_available()
     if name == "cuda" and not has_cuda:
         raise SentinelError(
-            "policy.device is 'cuda', but torch finds no CUDA device: set policy.device=cpu, or install a CUDA build"
+            "policy.device is 'cuda', but torch finds no CUDA device: set policy.device=cpu, or install "
+            "a CUDA build of torch where a GPU is visible"
         )
     if name == "cpu" or not has_cuda:
         return CPU

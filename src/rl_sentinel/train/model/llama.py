@@ -82,8 +82,9 @@ class Attention(nn.Module):
         """Each position attends to itself and to earlier positions, or only to those in ``attention_mask``."""
         rows, width, size = x.shape
         split = (rows, width, self.heads, size // self.heads)
-        query, key, value = (f(x).view(split).transpose(1, 2) for f in (self.q_proj, self.k_proj, self.v_proj))
+        query, key, value = (f(x).view(split) for f in (self.q_proj, self.k_proj, self.v_proj))
         query, key = _rotate(query, rotation), _rotate(key, rotation)
+        query, key, value = (column.transpose(1, 2) for column in (query, key, value))
         if cache is not None:
             key, value = cache.append(self.number, key, value)
         causal = attention_mask is None and width > 1
@@ -146,9 +147,9 @@ class Llama(nn.Module):
         self.lm_head = nn.Linear(shape.hidden, shape.vocabulary, bias=False)
         size = shape.hidden // shape.heads
         rate = shape.base ** (-torch.arange(0, size, 2, device=CPU) / size)
-        angle = torch.outer(torch.arange(shape.positions, device=CPU), rate).repeat(1, 2)
-        self.register_buffer("cosine", angle.cos(), persistent=False)
-        self.register_buffer("sine", angle.sin(), persistent=False)
+        angle = torch.outer(torch.arange(shape.positions, device=CPU), rate)
+        self.register_buffer("cosine", angle.cos().repeat(1, 2), persistent=False)
+        self.register_buffer("sine", torch.cat((-angle.sin(), angle.sin()), dim=1), persistent=False)
         for name, weight in self.named_parameters():
             if "norm" not in name:
                 nn.init.normal_(weight, std=0.02)
@@ -185,9 +186,7 @@ class Llama(nn.Module):
         positions = slice(read, read + width) if key_mask is None else (key_mask.cumsum(1)[:, -width:] - 1).clamp(min=0)
         if read + width > self.shape.positions:  # some keys may be padding, which takes no position
             self._require_positions(positions)
-        rotation = self.cosine[positions], self.sine[positions]  # type: ignore[index]  # buffers are tensors
-        if key_mask is not None:
-            rotation = rotation[0].unsqueeze(1), rotation[1].unsqueeze(1)
+        rotation = self.cosine[positions].unsqueeze(-2), self.sine[positions].unsqueeze(-2)  # type: ignore[index]  # buffers are tensors
         x = self.model.embed_tokens(token)
         recompute = self.recompute and cache is None and torch.is_grad_enabled()
         for layer in self.model.layers:
@@ -223,8 +222,8 @@ class Llama(nn.Module):
 
 
 def _rotate(x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
-    half = x.shape[-1] // 2
-    return x * rotation[0] + torch.cat((-x[..., half:], x[..., :half]), dim=-1) * rotation[1]
+    """Rotate each pair of numbers that are half a head apart; the sine has the sign of each half."""
+    return x * rotation[0] + x.roll(x.shape[-1] // 2, dims=-1) * rotation[1]
 
 
 def _attention_mask(key_mask: Tensor, width: int) -> Tensor:

@@ -1,11 +1,13 @@
 """LoRA: train low-rank matrices beside frozen weights, with peft."""
 
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.core.phrasing import reason_of
 from rl_sentinel.train.config.settings import LoraSettings
 from rl_sentinel.train.model.policy import Policy
 from rl_sentinel.train.run import rng
@@ -24,7 +26,7 @@ def require_peft() -> None:
         import peft  # noqa: F401, PLC0415 - an extra
     except ImportError as error:
         fix = "pip install 'rl-sentinel[train]'"
-        raise SentinelError(f"policy.lora needs peft, which is not installed: {fix}") from error
+        raise SentinelError(f"policy.lora needs peft, which cannot be imported ({reason_of(error)}): {fix}") from error
 
 
 def apply_lora(policy: Policy, settings: LoraSettings | None, *, seed: int) -> None:
@@ -41,17 +43,16 @@ def apply_lora(policy: Policy, settings: LoraSettings | None, *, seed: int) -> N
         return
     require_peft()
     _require_modules(policy.model, settings)
-    from peft import LoraConfig, inject_adapter_in_model  # noqa: PLC0415 - an extra
+    from peft import inject_adapter_in_model  # noqa: PLC0415 - an extra
 
-    config = LoraConfig(r=settings.rank, lora_alpha=settings.alpha, target_modules=list(settings.targets))
+    config = _config(settings)
     with torch.random.fork_rng():
         torch.default_generator.manual_seed(rng.derive_seed(seed, "lora"))
         try:
             inject_adapter_in_model(config, policy.model)
         except ValueError as error:
-            reason = str(error).partition("\n")[0]
             raise SentinelError(
-                f"policy.lora.targets is {list(settings.targets)}, expected modules with weights ({reason}): "
+                f"policy.lora.targets is {list(settings.targets)}, expected modules with weights ({reason_of(error)}): "
                 "name modules of the model, such as q_proj"
             ) from error
     for name, weight in policy.model.named_parameters():
@@ -86,3 +87,34 @@ def merged_weights(model: nn.Module) -> dict[str, Tensor]:
         if delta is not None:
             state[f"{name}.weight"] = state[f"{name}.weight"] + delta("default")
     return state
+
+
+def save_adapter(policy: Policy, settings: LoraSettings, base: str, folder: Path) -> None:
+    """Write the low-rank matrices of a pretrained policy, and modules that trained whole, in peft's format.
+
+    Args:
+        policy: a policy with LoRA, on a model of transformers.
+        settings: its LoRA.
+        base: where the model without LoRA was loaded from.
+        folder: the folder to write, which may not exist.
+    """
+    from safetensors.torch import save_file  # noqa: PLC0415 - comes with peft
+
+    folder.mkdir(parents=True, exist_ok=True)
+    config = _config(settings, modules_to_save=list(settings.whole) or None, task_type="CAUSAL_LM")
+    config.base_model_name_or_path = base
+    config.inference_mode = True
+    config.save_pretrained(str(folder))
+    state = {
+        name.removeprefix("inner.").replace(".default.", "."): weight.detach().contiguous().clone()
+        for name, weight in policy.model.named_parameters()
+        if weight.requires_grad
+    }
+    save_file({f"base_model.model.{name}": w for name, w in state.items()}, folder / "adapter_model.safetensors")
+
+
+def _config(settings: LoraSettings, **more: Any) -> Any:  # noqa: ANN401 - peft is an extra
+    from peft import LoraConfig  # noqa: PLC0415 - an extra
+
+    targets = list(settings.targets)
+    return LoraConfig(r=settings.rank, lora_alpha=settings.alpha, target_modules=targets, **more)

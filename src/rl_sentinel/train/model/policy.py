@@ -54,15 +54,17 @@ class Policy:
     """
 
     def __init__(self, model: nn.Module, tokenizer: Tokenizer, *, precision: str = "fp32") -> None:
-        """Store the model, the tokenizer, and the recipe's ``policy.precision``."""
+        """Store the model, the tokenizer, and the recipe's ``policy.precision``; count the weights."""
         self.model, self.tokenizer = model, tokenizer
         self.padding, self.ends = tokenizer.padding, tokenizer.ends
         self.precision, self.single_pass = precision, False
+        self.weights = sum(weight.numel() for weight in model.parameters())
 
     @property
     def device(self) -> torch.device:
         """The device of the weights."""
-        return next(self.model.parameters()).device
+        head = self.model.head  # a walk over all modules takes longer
+        return head.device if isinstance(head, Tensor) else next(self.model.parameters()).device
 
     def __call__(self, token: Tensor, **kwargs: Any) -> Tensor:  # noqa: ANN401 - the model's own keywords
         """Logits of the next token at each position, ``[B, S, V]``, or the result of the keyword ``of``."""

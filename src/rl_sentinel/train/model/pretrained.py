@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.core.phrasing import reason_of
 from rl_sentinel.train.model.chat_template import Message
 from rl_sentinel.train.model.device import CPU
 from rl_sentinel.train.model.policy import Policy
@@ -155,12 +156,11 @@ class PretrainedTokenizer:
             which, fix = "chat.template", "fix the Jinja file"
             if template is None:
                 which, fix = "the tokenizer's chat template", "set chat.template to a Jinja file"
-            reason = " ".join(str(error).split())
-            raise SentinelError(f"{which} cannot render a conversation ({reason}): {fix}") from error
+            raise SentinelError(f"{which} cannot render a conversation ({reason_of(error)}): {fix}") from error
 
 
-def require_transformers() -> None:
-    """Check that transformers imports.
+def require_transformers(what: str) -> None:
+    """Check that transformers imports; ``what`` is the key or command that needs it.
 
     Raises:
         SentinelError: if it does not.
@@ -169,7 +169,9 @@ def require_transformers() -> None:
         import transformers  # noqa: F401, PLC0415 - an extra, which may be there and not import
     except ImportError as error:
         fix = "pip install 'rl-sentinel[train]'"
-        raise SentinelError(f"policy.load needs transformers, which is not installed: {fix}") from error
+        raise SentinelError(
+            f"{what} needs transformers, which cannot be imported ({reason_of(error)}): {fix}"
+        ) from error
 
 
 def load_policy(name: str, *, precision: str = "fp32", device: torch.device = CPU) -> Policy:
@@ -178,7 +180,7 @@ def load_policy(name: str, *, precision: str = "fp32", device: torch.device = CP
     Raises:
         SentinelError: if transformers is not installed or cannot load the model, or no token ends a response.
     """
-    require_transformers()
+    require_transformers("policy.load")
     require_folder(name)
     from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415 - an extra
 
@@ -186,8 +188,9 @@ def load_policy(name: str, *, precision: str = "fp32", device: torch.device = CP
         model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32)
         tokenizer = AutoTokenizer.from_pretrained(name)
     except Exception as error:  # for bad files transformers and safetensors raise errors of many types
-        reason = str(error).partition("\n")[0] or type(error).__name__
-        raise SentinelError(f"policy.load {name!r} cannot be loaded ({reason}): fix this, or {_NAME_ONE}") from error
+        raise SentinelError(
+            f"policy.load {name!r} cannot be loaded ({reason_of(error)}): fix this, or {_NAME_ONE}"
+        ) from error
     positions = getattr(model.config, "max_position_embeddings", None)
     wrapped = PretrainedTokenizer(tokenizer, name, positions, _configured_ends(model))
     return Policy(PretrainedModel(model.train(mode=False).to(device)), wrapped, precision=precision)
@@ -211,7 +214,7 @@ def init_pretrained(name: str, *, precision: str = "fp32") -> tuple[Policy, Any]
     Raises:
         SentinelError: if transformers is not installed or cannot read the model's files, or no token ends a response.
     """
-    require_transformers()
+    require_transformers("policy.load")
     require_folder(name)
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415 - an extra
 
@@ -219,8 +222,9 @@ def init_pretrained(name: str, *, precision: str = "fp32") -> tuple[Policy, Any]
         config, tokenizer = AutoConfig.from_pretrained(name), AutoTokenizer.from_pretrained(name)
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     except Exception as error:  # as in load_policy
-        reason = str(error).partition("\n")[0] or type(error).__name__
-        raise SentinelError(f"policy.load {name!r} cannot be read ({reason}): fix this, or {_NAME_ONE}") from error
+        raise SentinelError(
+            f"policy.load {name!r} cannot be read ({reason_of(error)}): fix this, or {_NAME_ONE}"
+        ) from error
     positions = getattr(config, "max_position_embeddings", None)
     wrapped = PretrainedTokenizer(tokenizer, name, positions, _configured_ends(model))
     return Policy(PretrainedModel(model, projects=True), wrapped, precision=precision), config

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, overload
 
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.core.phrasing import shortened
 from rl_sentinel.train.config.settings import ChatSettings
 from rl_sentinel.train.model.chat_template import Message, read_template
 from rl_sentinel.train.model.policy import Tokenizer
@@ -66,8 +67,8 @@ class ChatEnvironment:
         _, mark, suffix = text.rpartition(_MARK)
         if not mark:
             raise SentinelError(
-                "chat template leaves out an earlier response, expected all turns: set chat.template to a Jinja file "
-                "that renders all turns"
+                "chat template leaves out or changes an earlier response, expected all turns: set chat.template to "
+                "a Jinja file that renders all turns"
             )
         ends = self.tokenizer.end_texts if request.ended else ()
         return next((suffix.removeprefix(end) for end in ends if suffix.startswith(end)), suffix)
@@ -85,11 +86,14 @@ def apply_chat(environment: Environment | None, chat: ChatSettings | None, token
     """Wrap an environment so that it renders the recipe's chat template; without ``chat``, return it unchanged.
 
     Raises:
-        SentinelError: if the template cannot be read or rendered, or the tokenizer has none.
+        SentinelError: if the template cannot be read or rendered or leaves out messages, or the tokenizer has none.
     """
     if chat is None or environment is None:
         return environment
     template = None if chat.template == "tokenizer" else read_template(chat.template)
     wrapped = ChatEnvironment(environment, tokenizer, template, chat.system)
-    wrapped.text(Task("", "", messages=({"role": "user", "content": "hello"},)))
+    text = wrapped.text(Task("", "", messages=({"role": "user", "content": "hello"},)))
+    if "hello" not in text:
+        wanted = "expected its text: render the content of each message, as in {{ message.content }}"
+        raise SentinelError(f"chat template renders {shortened(text)} for the message 'hello', {wanted}")
     return wrapped

@@ -15,7 +15,7 @@ from rl_sentinel.train.model.chat_template import read_template
 from rl_sentinel.train.rollout.chat import apply_chat
 from rl_sentinel.train.rollout.episodes import UniformDraws, start_episodes
 from rl_sentinel.train.rollout.interfaces import Environment, Outcome, Request, Task
-from rl_sentinel.train.rollout.prompts import draw_task, require_length
+from rl_sentinel.train.rollout.prompts import draw_task, encode_text, require_length
 from rl_sentinel.train.run import rng
 
 
@@ -33,7 +33,8 @@ class CheckedEnvironment:
         if not tasks or not callable(getattr(inner, "reply", None)):
             fix = "name a class with the methods of train/rollout/interfaces.py"
             raise SentinelError(
-                f"environment.name {name!r} is {describe(inner)}, expected methods task() and reply(): {fix}"
+                f"environment.name {name!r} is {describe(inner)}, expected methods task() or numbered_task(), and "
+                f"reply(): {fix}"
             )
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the inner environment's own
@@ -75,14 +76,19 @@ class CheckedEnvironment:
 
     def _checked_task(self, function: str, task: object) -> Task:
         if not isinstance(task, Task) or not isinstance(task.prompt, str):
-            raise self._wrong(function, describe(task), "a Task whose prompt is a str")
+            raise self._wrong(
+                function, describe(task), "a Task of rl_sentinel.train.rollout.interfaces whose prompt is a str"
+            )
         return task
 
     def _checked_reply(self, function: str, reply: object) -> str | Outcome:
         if isinstance(reply, str):
             return reply
         if not isinstance(reply, Outcome):
-            raise self._wrong(function, describe(reply), "a text or an Outcome")
+            raise self._wrong(function, describe(reply), "a text or an Outcome of rl_sentinel.train.rollout.interfaces")
+        kinds = type(reply.reward), type(reply.correct), type(reply.parts)
+        if kinds == (float, bool, tuple) and all(type(part) is float for part in reply.parts):
+            return reply  # nothing to convert
         if not isinstance(reply.parts, (tuple, list)):
             wrong = f"an Outcome whose parts are {describe(reply.parts)}"
             raise self._wrong(function, wrong, "an Outcome whose parts are a tuple or list of numbers")
@@ -91,8 +97,6 @@ class CheckedEnvironment:
             if not isinstance(number, Real):
                 wrong = f"an Outcome whose {name} is {describe(number)}"
                 raise self._wrong(function, wrong, f"an Outcome whose {name} is a number")
-        if type(reply.reward) is float and type(reply.correct) is bool and reply.parts == ():
-            return reply
         numbers = tuple(float(part) for part in reply.parts)
         return replace(reply, reward=float(reply.reward), correct=bool(reply.correct), parts=numbers)
 
@@ -115,7 +119,8 @@ class CheckedWarmStartEnvironment(CheckedEnvironment):
         answer = call_user_code(self._key("warm"), self._inner.warm, rng)
         three = isinstance(answer, (tuple, list)) and len(answer) == 3
         if not three or not isinstance(answer[0], str) or not answer[0] or not isinstance(answer[1], str):
-            raise self._wrong("warm", describe(answer), "a prompt that is not empty, a response, and whether it ends")
+            wanted = "(prompt, response, ends): two strings, of which the prompt is not empty, and a bool"
+            raise self._wrong("warm", describe(answer), wanted)
         return answer[0], answer[1], bool(answer[2])
 
 
@@ -156,5 +161,7 @@ def try_environment(environment: Environment, recipe: Recipe) -> None:
     start_episodes(environment, tokenizer, draws, prompts=1, responses=1)
     if warm is not None:
         prompt, response, ends = environment.warm(rng.python_rng(warm.seed, "warm", 0))  # type: ignore[attr-defined]  # checked above
-        size = len(tokenizer.encode(response)) + ends
-        require_length(tokenizer, len(tokenizer.encode(prompt)), size, what="response length of warm()")
+        size = len(encode_text(tokenizer, response, " (warm())")) + ends
+        require_length(
+            tokenizer, len(encode_text(tokenizer, prompt, " (warm())")), size, what="response length of warm()"
+        )

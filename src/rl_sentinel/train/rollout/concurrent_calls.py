@@ -30,6 +30,14 @@ _REPLACEMENTS = 2
 _REARM_EVERY, _GRACE = 1.0, 10.0
 
 
+#: Why calls are given up before their time limit.
+_BLOCKED = "other code blocked its event loop several times, so write the function without async"
+
+
+class TimeLimitError(TimeoutError):
+    """The time limit of a call passed; with a text, the call was given up earlier, for this reason."""
+
+
 class Call(NamedTuple):
     """A call: a function, plain or async, its keyword arguments, and its time limit in seconds."""
 
@@ -39,14 +47,14 @@ class Call(NamedTuple):
 
 
 def call_all(calls: Sequence[Call], *, concurrency: int = CONCURRENCY) -> list[Any]:
-    """The result of each call in order; the exception of a call that raised; ``TimeoutError`` after its time limit.
+    """The result of each call in order; the exception of a call that raised; ``TimeLimitError`` after its limit.
 
     A time limit starts when its call starts. A thread cannot be stopped: a plain function that never returns keeps its
     thread until the process ends.
 
     Async calls share one event loop, which stays between calls of this function. If a call blocks the loop, the other
     unfinished calls are made again in a new loop; the function of the blocking call runs in threads from then on. If
-    blocked loops have no known cause, the unfinished calls soon get a ``TimeoutError``.
+    blocked loops have no known cause, the unfinished calls soon get a ``TimeLimitError``.
 
     A call that keeps Python's global lock, such as a regular expression that backtracks, stops every thread. After
     twice the longest time limit and ten seconds, the process then ends with the traceback of all threads.
@@ -132,8 +140,8 @@ class _RunningCalls:
         if self._loop is not None and any(n not in self.results for n in self.futures):
             self._look_after(self._loop)
 
-    def _give_up(self, number: int) -> None:
-        self.results[number] = TimeoutError()
+    def _give_up(self, number: int, *reason: str) -> None:
+        self.results[number] = TimeLimitError(*reason)
         if number in self.futures:
             self.futures[number].cancel()
         else:
@@ -213,7 +221,7 @@ class _RunningCalls:
         self._answered.set()
         for number in [n for n in self.futures if n not in self.results and n != blocker]:
             if self._replaced > _REPLACEMENTS:
-                self._give_up(number)
+                self._give_up(number, _BLOCKED)
                 continue
             self._current.pop(number)
             self.futures.pop(number).cancel()

@@ -124,8 +124,8 @@ def play_episodes(  # noqa: PLR0913 - who samples, who replies, and the random n
                 _finish_turn(episode, response, reply, environment, tokenizer, tokens=draws.tokens)
     if any(e.outcome is None for e in episodes):
         raise SentinelError(
-            f"the environment replied with a text in turn {turns}, expected an Outcome in the last turn: increase "
-            "rollout.turns"
+            f"the environment replied with a text in turn {turns}, expected an Outcome in the last turn: return "
+            "an Outcome by then, or increase rollout.turns"
         )
 
 
@@ -242,10 +242,10 @@ def _finish_turn(  # noqa: PLR0913 - the turn, who replied, and the limits
         if len(reply.parts) != len(parts):
             raise SentinelError(
                 f"Outcome.parts of the environment has {len(reply.parts)} numbers, expected {len(parts)}, one per name "
-                "in Environment.parts"
+                "in Environment.parts: name each part there, or return an Outcome with as many parts"
             )
         episode.outcome = reply
     else:
         episode.transcript.append(reply)
         episode.context = episode.context + sampled.token + encode_text(tokenizer, reply)
-        require_length(tokenizer, len(episode.context), tokens, what="rollout.tokens")
+        require_length(tokenizer, len(episode.context), tokens, what="rollout.tokens", later=True)

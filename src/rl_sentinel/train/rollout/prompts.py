@@ -60,24 +60,28 @@ def require_room(environment: Environment, tokenizer: Tokenizer, recipe: Recipe)
         encode_prompt(environment, tokenizer, draw_task(environment, recipe.seed, 0, number, prompts=0), rollout.tokens)
 
 
-def require_length(tokenizer: Tokenizer, prompt: int, tokens: int, *, what: str, source: str = "") -> None:
+def require_length(  # noqa: PLR0913 - the sizes, and their names for the message
+    tokenizer: Tokenizer, before: int, tokens: int, *, what: str, source: str = "", later: bool = False
+) -> None:
     """Reject a sequence longer than the model's positions.
 
     Args:
         tokenizer: the model's tokenizer.
-        prompt: tokens of the prompt.
+        before: tokens of the prompt and, in a later turn, of the responses and replies so far.
         tokens: tokens that may follow.
         what: the name of ``tokens`` in the message.
         source: where the prompt is from, for the message.
+        later: whether it is a later turn.
 
     Raises:
         SentinelError: if it is too long.
     """
-    if tokenizer.positions is not None and prompt + tokens > tokenizer.positions:
-        fits = prompt < tokenizer.positions
-        fix = f"reduce {what}, shorten the prompt" if fits else "shorten or remove the prompt"
+    if tokenizer.positions is not None and before + tokens > tokenizer.positions:
+        text = "a prompt with responses and replies" if later else "a prompt"
+        fix = f"reduce {what}, shorten the prompt" if before < tokenizer.positions else "shorten or remove the prompt"
+        fix = f"reduce {what} or rollout.turns, shorten the environment's replies" if later else fix
         raise SentinelError(
-            f"{what} is {tokens} after a prompt of {prompt} tokens{source}, expected at most {tokenizer.positions} in "
+            f"{what} is {tokens} after {text} of {before} tokens{source}, expected at most {tokenizer.positions} in "
             f"total: {fix}, or raise policy.positions (with policy.load the model's own limit applies)"
         )
 

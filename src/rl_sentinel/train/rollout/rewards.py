@@ -11,14 +11,18 @@ import torch
 from pydantic import Field, ValidationError
 
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.core.phrasing import expected, nearest
 from rl_sentinel.train.config.settings import Table
 from rl_sentinel.train.config.user_code import call_user_code, describe, import_object
-from rl_sentinel.train.rollout.concurrent_calls import Call, call_all
+from rl_sentinel.train.rollout.concurrent_calls import Call, TimeLimitError, call_all
 from rl_sentinel.train.rollout.interfaces import Outcome
 
 #: Arguments of a reward function besides the columns of the data; a column of such a name is not passed.
 ARGUMENTS = ("prompt", "response", "answer", "ended")
 
+
+#: Characters of an exception that a message shows.
+_WIDTH = 300
 
 #: The largest reward, since rewards are float32.
 MOST = torch.finfo(torch.float32).max
@@ -111,7 +115,12 @@ def _build(key: str, table: Mapping[str, Any], columns: Collection[str]) -> Rewa
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join([key, *map(str, first["loc"])])
-        raise SentinelError(f"{place} is {describe(first['input'])}: {first['msg'].lower()}") from error
+        if first["type"] == "missing":
+            raise SentinelError(f"{place} is missing, expected a value: add {first['loc'][-1]}") from error
+        if first["type"] == "extra_forbidden":
+            hint = nearest(str(first["loc"][-1]), list(RewardFunctionSettings.model_fields))
+            raise SentinelError(f"{place} is unknown, {hint}") from error
+        raise SentinelError(f"{place} is {describe(first['input'])}{expected(first['msg'])}") from error
     function = import_object(key, settings.function)
     if not callable(function):
         fix = "write file.py:function or pkg.module:function"
@@ -127,8 +136,9 @@ def _build(key: str, table: Mapping[str, Any], columns: Collection[str]) -> Rewa
     stars = {inspect.Parameter.POSITIONAL_ONLY: "", inspect.Parameter.VAR_POSITIONAL: "*"}
     by_place = [stars[p.kind] + p.name for p in parameters if p.kind in stars]
     if by_place:
-        fix = "remove `/` and `*args` from its parameters"
-        raise SentinelError(f"{key} {settings.function!r} takes {by_place[0]} by position, expected by name: {fix}")
+        fix = "remove `/` and `*args` from its parameters, or use functools.wraps in the decorator that adds them"
+        wrong = f"takes {by_place[0]} by position, expected parameters by name"
+        raise SentinelError(f"{key} {settings.function!r} {wrong}: {fix}")
     required = {p.name for p in parameters if p.default is p.empty and p.kind is not p.VAR_KEYWORD}
     for name in sorted(required - (available & parameter_names)):
         takes = ", ".join([*ARGUMENTS, *sorted(set(columns) - set(ARGUMENTS))])
@@ -146,23 +156,39 @@ def _outcome(rewards: Sequence[RewardFunction], results: Sequence[Any], correct_
         failure = _failure(reward, result)
         if failure:
             return Outcome(0.0, correct=False, parts=(0.0,) * len(rewards), failure=failure)
-        values.append(float(result))
-    total = sum(reward.weight * value for reward, value in zip(rewards, values, strict=True))
+        values.append(float(_number(result)))
+    weighted = [reward.weight * value for reward, value in zip(rewards, values, strict=True)]
+    if not abs(total := sum(weighted)) <= MOST:
+        largest = rewards[max(range(len(rewards)), key=lambda n: abs(weighted[n]))]
+        failure = (
+            f"{largest.key} with weight {largest.weight:g} makes the sum of rewards {total:g}, expected a magnitude "
+            f"of at most {MOST:g} (float32)"
+        )
+        return Outcome(0.0, correct=False, parts=(0.0,) * len(rewards), failure=failure)
     return Outcome(total, total >= correct_from, parts=tuple(values))
+
+
+def _number(result: Any) -> Any:  # noqa: ANN401 - what a function returned
+    """The Python number of an array or tensor with one entry; any other result unchanged."""
+    entries = result.numel() if isinstance(result, torch.Tensor) else getattr(result, "size", 1)
+    return result.item() if hasattr(result, "item") and entries == 1 else result
 
 
 def _failure(reward: RewardFunction, result: object) -> str:
     """Why a result is not a reward, in one line; "" if it is one."""
-    if isinstance(result, TimeoutError):
-        return f"{reward.key} gave no result within {reward.seconds:g} s: make the function faster, or raise `seconds`"
+    if isinstance(result, TimeLimitError):
+        late = f" within {reward.seconds:g} s: make the function faster, or raise `seconds`"
+        return f"{reward.key} gave no result{f': {result}' if str(result) else late}"
     if isinstance(result, SentinelError):
         return str(result)
     if isinstance(result, BaseException):
-        return f"{reward.key} raised {type(result).__name__}: {result}".partition("\n")[0]
-    number = result.item() if hasattr(result, "item") and getattr(result, "size", 1) == 1 else result
-    if not isinstance(number, Real) or not math.isfinite(number):
+        text = " ".join(f"{type(result).__name__}: {result}".split()).removesuffix(":")
+        return f"{reward.key} raised {text[:_WIDTH]}"
+    number = _number(result)
+    is_real = isinstance(number, Real)  # a huge int compares with infinity, and cannot be a float
+    if not is_real or not abs(number) < math.inf:
         return f"{reward.key} returned {describe(result)}, expected a finite number"
-    if abs(float(number)) > MOST:
+    if abs(number) > MOST:
         return f"{reward.key} returned {describe(result)}, expected a magnitude of at most {MOST:g} (float32)"
     return ""
 

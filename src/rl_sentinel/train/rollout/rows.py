@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.core.paths import expanded
+from rl_sentinel.core.phrasing import reason_of
 
 #: One row: its values by column.
 Row = Mapping[str, Any]
@@ -23,7 +25,7 @@ def load_rows(path: str, split: str = "") -> tuple[Row, ...]:
     Raises:
         SentinelError: if the path, the split or a line is not valid, or there are no rows.
     """
-    file_or_folder = Path(path).expanduser()
+    file_or_folder = expanded(path, "environment.file")
     rows = _from_folder(file_or_folder, split) if file_or_folder.is_dir() else _from_lines(file_or_folder, split)
     if not rows:
         raise SentinelError(f"environment.file {path} has no rows, expected at least one row")
@@ -36,10 +38,11 @@ def _from_lines(path: Path, split: str) -> tuple[Row, ...]:
             f"environment.split is {split!r} with a file, expected no split: only a folder of `datasets` has splits"
         )
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, ValueError) as error:
         reason, expected = getattr(error, "strerror", None) or error, "a JSON object per line"
-        raise SentinelError(f"environment.file {path} cannot be read ({reason}), expected {expected}") from error
+        fix = "name such a file, or fix this one"
+        raise SentinelError(f"environment.file {path} cannot be read ({reason}), expected {expected}: {fix}") from error
     return tuple(_parse(line, f"environment.file {path} line {n}") for n, line in enumerate(lines, 1) if line.strip())
 
 
@@ -58,14 +61,15 @@ def _from_folder(path: Path, split: str) -> tuple[Row, ...]:
         import datasets  # noqa: PLC0415 - never required
     except ImportError as error:
         fix = "pip install datasets, or name a JSON lines file"
-        raise SentinelError(f"environment.file {path} is a folder, which needs datasets ({error}): {fix}") from error
+        raise SentinelError(
+            f"environment.file {path} is a folder, which needs datasets ({reason_of(error)}): {fix}"
+        ) from error
     try:
         data = datasets.load_from_disk(str(path))
     except Exception as error:  # datasets raises errors of many types for other folders
-        reason = str(error).partition("\n")[0]
         raise SentinelError(
-            f"environment.file {path} cannot be loaded ({reason}), expected a folder that save_to_disk of `datasets` "
-            "wrote"
+            f"environment.file {path} cannot be loaded ({reason_of(error)}), expected a folder that "
+            "save_to_disk of `datasets` wrote"
         ) from error
     if isinstance(data, Mapping):
         if split not in data:

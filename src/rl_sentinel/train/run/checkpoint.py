@@ -1,5 +1,6 @@
 """Checkpoints: written to a temporary folder, sealed with digests, moved into place; a damaged one is never loaded."""
 
+import errno
 import hashlib
 import json
 import os
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.core.phrasing import reason_of
 from rl_sentinel.train.run.distributed import ALONE, Ranks
 from rl_sentinel.train.run.sharded_state import read_whole, save_shards
 
@@ -76,10 +78,10 @@ def save_checkpoint(  # noqa: PLR0913 - the state, where it goes, and who writes
                 shutil.rmtree(old)
     except (OSError, RuntimeError) as error:
         shutil.rmtree(partial, ignore_errors=True)
-        reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        fix = f"{'make room' if full else 'fix this'}, and run the same command to resume from the previous checkpoint"
         raise SentinelError(
-            f"checkpoint of step {step} cannot be written to {folder} ({reason}): make room, and run the same command "
-            "to resume from the previous checkpoint"
+            f"checkpoint of step {step} cannot be written to {folder} ({reason_of(error)}): {fix}"
         ) from error
     return checkpoint
 
@@ -106,7 +108,7 @@ def load_newest(folder: Path, *, whole: bool = True) -> Loaded:
         except SentinelError:
             raise
         except Exception as error:  # noqa: BLE001 - torch raises errors of many types for damaged files
-            damaged.append(f"checkpoint {checkpoint} is damaged ({str(error).partition(chr(10))[0]})")
+            damaged.append(f"checkpoint {checkpoint} is damaged ({reason_of(error)})")
     return Loaded(None, tuple(f"{message}, and no older one is intact" for message in damaged))
 
 

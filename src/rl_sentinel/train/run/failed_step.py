@@ -1,7 +1,6 @@
 """Dump a failed step, its batch and weights, to a file; and repeat the step from such a file."""
 
 import json
-import pickle
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.core.phrasing import reason_of
 from rl_sentinel.signal.rollout import Laid, Rollout
 from rl_sentinel.train.config.recipe import Recipe, parse_recipe
 from rl_sentinel.train.config.selection import Selection, select_components
@@ -26,6 +26,12 @@ from rl_sentinel.train.update.training_batch import PathError, TrainingBatch
 
 #: The version of the format; increased when the contents of a dump change.
 FORMAT = 2
+
+#: Keys of each dump.
+_KEYS = ("edition", "recipe", "laid", "weights", "words")
+
+#: Why ``torch.load`` rejects a file that exists.
+_FOREIGN = "torch.save did not write it, or it holds more than tensors and plain values"
 
 
 def dump_failed_step(
@@ -68,20 +74,26 @@ def replay_failed_step(path: Path) -> tuple[str, str]:
     Raises:
         SentinelError: if the file is not a dump, has another format version, or its recipe cannot be run.
     """
+    expected = "expected a file RUN/stopped-*.pt of a stopped run"
     try:
         dump = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises errors of many types for other files
+        why = reason_of(error) if isinstance(error, OSError) else _FOREIGN  # torch's text tells to load it unsafely
+        raise SentinelError(f"dump {path} cannot be read ({why}), {expected}") from error
+    if missing := [key for key in _KEYS if not isinstance(dump, dict) or key not in dump]:
+        raise SentinelError(f"dump {path} cannot be read (it has no {missing[0]}), {expected}")
+    if dump["edition"] != FORMAT:
+        raise SentinelError(
+            f"format version of dump {path} is {dump['edition']}, expected {FORMAT}: replay it with the release that "
+            "wrote it"
+        )
+    try:
         recipe = parse_recipe(json.loads(dump["recipe"]), where=f"dump {path}")
-        laid, version = _from_columns(dump["laid"]), dump["edition"]
+        laid = _from_columns(dump["laid"])
     except SentinelError:
         raise
-    except Exception as error:  # torch raises errors of many types for other files
-        foreign = isinstance(error, pickle.UnpicklingError | EOFError)  # torch's text tells to load it unsafely
-        reason = "torch.save did not write it" if foreign else str(error).partition("\n")[0] or type(error).__name__
-        raise SentinelError(f"dump {path} cannot be read ({reason}), expected the file of a stopped run") from error
-    if version != FORMAT:
-        raise SentinelError(
-            f"format version of dump {path} is {version}, expected {FORMAT}: replay it with the release that wrote it"
-        )
+    except Exception as error:  # the contents may be those of another program
+        raise SentinelError(f"dump {path} cannot be read ({reason_of(error)}), {expected}") from error
     selection, policy = select_components(recipe), build_policy(recipe)
     apply_lora(policy, recipe.policy.lora, seed=recipe.seed)
     policy.model.load_state_dict(dump["weights"])

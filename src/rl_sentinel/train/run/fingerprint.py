@@ -5,6 +5,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+from torch import nn
+
 from rl_sentinel.train.config.recipe import Recipe
 
 #: Keys and tables that may change on resume: where and for how long a run is computed, and its other logs.
@@ -31,6 +34,15 @@ def differing_keys(one: Recipe, two: Recipe) -> list[str]:
 def fingerprint(recipe: Recipe) -> str:
     """The digest of :func:`fingerprint_keys`."""
     return hashlib.sha256(json.dumps(fingerprint_keys(recipe), sort_keys=True).encode()).hexdigest()
+
+
+def weights_digest(model: nn.Module) -> str:
+    """The SHA-256 of a model's weights and their names."""
+    digest = hashlib.sha256()
+    for name, weight in model.state_dict().items():
+        digest.update(name.encode())
+        digest.update(weight.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def _flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -178,7 +178,7 @@ def _write_errors_in_one_line(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        fix = f"make {'room' if full else 'it writable'}, and run the same command to resume from the newest checkpoint"
+        fix = f"{'make room' if full else 'fix this'}, and run the same command to resume from the newest checkpoint"
         raise SentinelError(f"{path} cannot be written ({error.strerror}): {fix}") from error
 
 
@@ -195,7 +195,9 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     except ValueError as error:
         raise SentinelError(f"{path} is not UTF-8 ({error}), expected a JSON object per line: {_NAME_A_RUN}") from error
     if not text:
-        raise SentinelError(f"{path} is empty, expected a JSON object per line: wait for the first step")
+        raise SentinelError(
+            f"{path} is empty, expected a JSON object per line: wait for the first step, or name another run"
+        )
     return [_parse_step(line, f"{path} line {number}") for number, line in enumerate(text, 1)]
 
 
@@ -217,10 +219,11 @@ def _parse_step(line: str, where: str) -> dict[str, Any]:
             f"{where} cannot be read ({error}), expected a JSON object per line: {_NAME_A_RUN}"
         ) from error
     if not isinstance(entry, dict) or not isinstance(entry.get("step"), int):
-        raise SentinelError(f"{where} is {line[:40]!r}, expected an object with its step: {_NAME_A_RUN}")
+        raise SentinelError(f"{where} is {line[:40]!r}, expected an object whose step is an integer: {_NAME_A_RUN}")
     for key, value in entry.items():
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise SentinelError(f"{where}: {key[:40]!r} is {shortened(value)}, expected a number: {_NAME_A_RUN}")
         if isinstance(value, int) and abs(value) >= 2**63:
-            raise SentinelError(f"{where}: {key!r} has {len(str(abs(value)))} digits, expected a 64-bit integer")
+            expected = "an integer whose absolute value is below 2**63"
+            raise SentinelError(f"{where}: {key[:40]!r} is {shortened(value)}, expected {expected}: {_NAME_A_RUN}")
     return entry

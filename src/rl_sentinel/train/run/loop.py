@@ -12,7 +12,7 @@ import torch
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.signal.ready import Ready
 from rl_sentinel.train.config.recipe import Recipe
-from rl_sentinel.train.config.selection import select_components
+from rl_sentinel.train.config.selection import require_one_process, select_components
 from rl_sentinel.train.model.device import resolve_device
 from rl_sentinel.train.model.lora import apply_lora, require_peft
 from rl_sentinel.train.model.policy import build_models
@@ -28,8 +28,10 @@ from rl_sentinel.train.run.completions import completion_lines
 from rl_sentinel.train.run.distributed import ALONE, Ranks
 from rl_sentinel.train.run.evaluation import evaluation_metrics
 from rl_sentinel.train.run.failed_step import dump_failed_step
+from rl_sentinel.train.run.fingerprint import weights_digest
 from rl_sentinel.train.run.journal import Journal
 from rl_sentinel.train.run.persistence import full_weights, publish_weights, resume_run, save_run
+from rl_sentinel.train.run.recipe_files import code_digests, template_digest
 from rl_sentinel.train.run.run_context import Callbacks, Run
 from rl_sentinel.train.run.step_metrics import compute_step_metrics
 from rl_sentinel.train.run.stopwatch import Stopwatch
@@ -67,18 +69,20 @@ def train(
     """
     callbacks = callbacks or Callbacks()
     selection = select_components(recipe)
+    require_one_process(selection, recipe, ranks.size)
     selection = replace(selection, path=wrap_path(selection.path))
     torch.set_num_threads(recipe.threads or torch.get_num_threads())
     resolve_device(recipe.policy.device)
     if recipe.policy.load and not is_run(recipe.policy.load):
         require_folder(recipe.policy.load)
-        require_transformers()
+        require_transformers("policy.load")
     if recipe.policy.lora is not None:
         require_peft()
     journal = Journal.open(recipe, ranks)
     try:
         callbacks.opened(journal.folder, selection)
         policy = build_policy(recipe)
+        loaded = weights_digest(policy.model) if recipe.policy.load else ""
         warm_start(policy, selection.environment, recipe, cache=cache, progress=callbacks.warm_start)
         critic = build_critic(policy, recipe.critic)
         apply_lora(policy, recipe.policy.lora, seed=recipe.seed)
@@ -93,7 +97,9 @@ def train(
         prefetcher = Prefetcher(sampler.sample_step, staleness=recipe.rollout.staleness)
         state = TrainingState.initial(recipe, models.policy, critic)
         writer = CheckpointWriter(background=recipe.checkpoint.background)
-        run = Run(recipe, selection, models, state, journal, callbacks, ranks, sampler, prefetcher, stopwatch, writer)
+        files = template_digest(recipe), code_digests(recipe), loaded
+        progress = sampler, prefetcher, stopwatch, writer
+        run = Run(recipe, selection, models, state, journal, callbacks, ranks, *progress, *files)
         with closing(writer), closing(prefetcher):
             resume_run(run)
             if run.state.step == 0:
@@ -237,6 +243,6 @@ def _dump(run: Run, error: PathError | NotFiniteError) -> SentinelError:
     try:
         dump_failed_step(dump, error, recipe=run.recipe, weights=model.model.state_dict(), step=step)
     except OSError as full:
-        return SentinelError(f"{message}; {dump} cannot be written ({full.strerror}): make room to dump the step")
+        return SentinelError(f"{message}; {dump} cannot be written ({full.strerror}), so the step is not dumped")
     weights = " with the sampler's weights" if run.ranks.size > 1 else ""
     return SentinelError(f"{message}; rl-sentinel train {dump} repeats the step{weights}")

@@ -36,6 +36,13 @@ PHASES = (
     ("roots of second moments",),
 )
 
+#: What lowers the need of each phase.
+_FIXES = (
+    "lower rollout.tokens or rollout.prompts",
+    "lower update.rows or update.tokens, set policy.recompute=true",
+    "train with [policy.lora]",
+)
+
 #: Rows that the engine of this process decodes at a time.
 DECODED = 256
 
@@ -58,8 +65,14 @@ class MemoryPlan:
     @property
     def total(self) -> int:
         """The bytes that are needed at one time: what stays, and the largest of the phases."""
-        stays = sum(size for name, size in self.needs.items() if not any(name in phase for phase in PHASES))
-        return stays + max(sum(self.needs.get(name, 0) for name in phase) for phase in PHASES)
+        return self._stays + max(map(self._size_of, PHASES))
+
+    @property
+    def _stays(self) -> int:
+        return sum(size for name, size in self.needs.items() if not any(name in phase for phase in PHASES))
+
+    def _size_of(self, phase: tuple[str, ...]) -> int:
+        return sum(self.needs.get(name, 0) for name in phase)
 
     def require_room(self) -> None:
         """Check that the device has enough memory.
@@ -68,10 +81,11 @@ class MemoryPlan:
             SentinelError: if it does not.
         """
         if self.total > self.available:
-            has = memory_size(self.available)
+            has, fix = memory_size(self.available), _FIXES[PHASES.index(max(PHASES, key=self._size_of))]
+            fix = "train with [policy.lora]" if self._stays > self.available else fix
             raise SentinelError(
-                f"the recipe needs {memory_size(self.total)} on {self.device}, which has {has}: lower update.rows or "
-                "update.tokens, set policy.recompute=true, or train with [policy.lora]"
+                f"the recipe needs {memory_size(self.total)} on {self.device}, which has {has}: {fix}, or choose a "
+                "smaller policy"
             )
 
 

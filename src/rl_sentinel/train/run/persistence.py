@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -20,7 +21,7 @@ def resume_run(run: Run) -> None:
     """Restore the newest intact checkpoint, and truncate the logs to it; without a checkpoint, start from step 0.
 
     Raises:
-        SentinelError: if the checkpoint does not fit the recipe, the data or the metrics.
+        SentinelError: if the checkpoint does not fit the recipe, its files and weights, or the metrics.
     """
     run.ranks.barrier()
     journal, say = run.journal, run.callbacks.message
@@ -34,22 +35,40 @@ def resume_run(run: Run) -> None:
         journal.truncate(None)
         publish_weights(run)
         return
-    if saved.get("recipe") != fingerprint(run.recipe):
-        raise SentinelError(
-            f"the newest checkpoint in {journal.checkpoints} is of another recipe than recipe.json beside it, "
-            "expected the same: name another folder with out=DIR"
-        )
-    if saved.get("data", "") != _data_digest(run):
-        raise SentinelError(
-            f"environment.file has changed since the newest checkpoint in {journal.checkpoints}, expected the same "
-            "rows: restore the file, or name another folder with out=DIR"
-        )
+    _require_same_start(run, saved)
+    for file, digest in saved.get("code", {}).items():
+        if run.code.get(file, digest) != digest:
+            say(f"{file} has changed since the newest checkpoint: from here on its new code is used")
     run.state.restore(run.recipe, saved)
     journal.truncate(saved["mark"])
     for step, version, weights in saved["ahead"]:
         weights_of_version = full_weights(run) if weights is None else weights
         run.prefetcher.submit(step, weights_of_version, version, until=run.recipe.steps)
     say(f"resuming after step {run.state.step} of {run.recipe.steps}")
+
+
+def _require_same_start(run: Run, saved: Mapping[str, Any]) -> None:
+    """Require that recipe, data, chat template and, if they are read later, the loaded weights have not changed.
+
+    The weights of ``policy.load`` are read later if there is a reference, or if LoRA leaves them frozen.
+    """
+    at, fix = f"the newest checkpoint in {run.journal.checkpoints}", "or name another folder with out=DIR"
+    if saved.get("recipe") != fingerprint(run.recipe):
+        raise SentinelError(
+            f"{at} is of another recipe than recipe.json beside it, expected the same: name another folder with out=DIR"
+        )
+    if saved.get("data", "") != _data_digest(run):
+        raise SentinelError(f"environment.file has changed since {at}, expected the same rows: restore the file, {fix}")
+    if saved.get("template", run.template) != run.template:
+        raise SentinelError(
+            f"the file of chat.template has changed since {at}, expected the same text: restore the file, {fix}"
+        )
+    kept = run.recipe.kl is not None or run.recipe.policy.lora is not None
+    if kept and saved.get("loaded", run.loaded) != run.loaded:
+        raise SentinelError(
+            f"policy.load has other weights than at {at}, expected the same, since the reference or LoRA needs them: "
+            f"restore them, {fix}"
+        )
 
 
 def save_run(run: Run, folder: Path, *, keep: int) -> None:
@@ -60,6 +79,7 @@ def save_run(run: Run, folder: Path, *, keep: int) -> None:
     sharded, background = run.ranks.size > 1, run.recipe.checkpoint.background
     state = run.state.for_checkpoint(run.journal.position(), sharded=sharded, copy=background)
     state |= {"ahead": _pending(run), "recipe": fingerprint(run.recipe), "data": _data_digest(run)}
+    state |= {"template": run.template, "code": dict(run.code), "loaded": run.loaded}
     shards = collect_shards(run.state.policy.model, run.state.optimizer, copy=background) if sharded else None
     group = run.ranks.saving if background else None
     save = partial(save_checkpoint, step=run.state.step, keep=keep, shards=shards, ranks=run.ranks, group=group)

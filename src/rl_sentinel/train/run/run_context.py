@@ -36,7 +36,11 @@ class Callbacks:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The objects that a training step needs."""
+    """The objects that a training step needs.
+
+    ``template`` and ``code`` are digests of the recipe's files at the start: of the chat template, and by file of the
+    user's functions. ``loaded`` is the digest of the weights of ``policy.load``; empty without it.
+    """
 
     recipe: Recipe
     selection: Selection
@@ -49,3 +53,6 @@ class Run:
     prefetcher: Prefetcher
     stopwatch: Stopwatch
     writer: CheckpointWriter
+    template: str
+    code: Mapping[str, str]
+    loaded: str

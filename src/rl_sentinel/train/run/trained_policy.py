@@ -10,7 +10,7 @@ from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.train.config.recipe import Recipe, parse_recipe
 from rl_sentinel.train.model.as_transformers import as_transformers
 from rl_sentinel.train.model.device import resolve_device
-from rl_sentinel.train.model.lora import apply_lora, merged_weights
+from rl_sentinel.train.model.lora import apply_lora, merged_weights, save_adapter
 from rl_sentinel.train.model.policy import Policy, init_policy
 from rl_sentinel.train.model.pretrained import load_policy, require_transformers
 from rl_sentinel.train.run.checkpoint import load_newest
@@ -64,6 +64,15 @@ def load_run(path: str) -> tuple[Recipe, Policy]:
     Raises:
         SentinelError: if the folder has no run, or no intact checkpoint that fits the recipe.
     """
+    recipe, policy, folder = _load_trained(path)
+    if recipe.policy.lora is not None:
+        merged, policy = merged_weights(policy.model), build_policy(recipe)
+        _load_weights(policy, merged, folder)
+    return recipe, policy
+
+
+def _load_trained(path: str) -> tuple[Recipe, Policy, Path]:
+    """The recipe, the policy with LoRA beside its weights, and the folder of the checkpoint."""
     recipe = read_run_recipe(path)
     run = Path(recipe.out)
     folder = run / "checkpoints" if run == Path(path).expanduser() else run / "best"
@@ -72,7 +81,9 @@ def load_run(path: str) -> tuple[Recipe, Policy]:
     if saved is None and loaded.damaged:
         raise SentinelError(f"{loaded.damaged[0]}: train again, or name another run")
     if saved is None and folder.name == "best":
-        fix = "train with [evaluation] until evaluation.best is larger than before the first step"
+        best = recipe.evaluation.best if recipe.evaluation is not None else ""
+        until = f"train until {best} (evaluation.best) is larger than before the first step"
+        fix = until if best else "train with [evaluation], which keeps the best checkpoint"
         raise SentinelError(f"{folder} has no checkpoint, expected the checkpoint of the best evaluation: {fix}")
     if saved is None:
         fix = f"train until step {recipe.checkpoint.every} (checkpoint.every) or the last step"
@@ -80,24 +91,31 @@ def load_run(path: str) -> tuple[Recipe, Policy]:
     policy = build_policy(recipe)
     apply_lora(policy, recipe.policy.lora, seed=recipe.seed)
     _load_weights(policy, saved["weights"], folder)
-    if recipe.policy.lora is not None:
-        merged, policy = merged_weights(policy.model), build_policy(recipe)
-        _load_weights(policy, merged, folder)
-    return recipe, policy
+    return recipe, policy, folder
 
 
-def export_run(path: str, folder: Path) -> None:
+def export_run(path: str, folder: Path, *, adapter: bool = False) -> None:
     """Write the policy of a run, with its tokenizer, as a folder that transformers loads.
 
+    With ``adapter``, only the low-rank matrices of LoRA are written, as a folder that peft loads.
+
     Raises:
-        SentinelError: if transformers is not installed, the run cannot be loaded, or the folder is not empty.
+        SentinelError: if transformers is not installed, the run cannot be loaded or has no adapter, or the folder is
+            not empty.
     """
-    require_transformers()
+    require_transformers("export")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         what = "has files" if folder.is_dir() else "is a file"
         raise SentinelError(f"{folder} {what}, expected a new or empty folder: name another folder")
-    _, policy = load_run(path)
+    recipe, policy, _ = _load_trained(path) if adapter else (*load_run(path), None)
     inner = getattr(policy.model, "inner", None)
+    if adapter:
+        if recipe.policy.lora is None or inner is None:
+            fix = "export without --adapter, or train with policy.lora and policy.load"
+            raise SentinelError(f"{path} has no adapter of a pretrained model, expected a run with LoRA: {fix}")
+        save_adapter(policy, recipe.policy.lora, recipe.policy.load, folder)
+        policy.tokenizer._tokenizer.save_pretrained(folder)  # type: ignore[attr-defined]  # noqa: SLF001 - of transformers
+        return
     if inner is None:
         model, tokenizer = as_transformers(policy)
     else:

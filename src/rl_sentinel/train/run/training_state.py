@@ -8,6 +8,7 @@ from typing import Any, Self
 import torch
 
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.core.phrasing import reason_of
 from rl_sentinel.signal.controller import Adaptive, Fixed
 from rl_sentinel.train.config.recipe import Recipe
 from rl_sentinel.train.config.settings import KLSettings
@@ -80,15 +81,17 @@ class TrainingState:
                 parts = {"model_state_dict": saved["weights"], "optim_state_dict": saved["optimizer"]}
                 full = dcp.StateDictOptions(full_state_dict=True)
                 dcp.set_state_dict(self.policy.model, self.optimizer, options=full, **parts)
+            for group in self.optimizer.param_groups:  # torch's restore makes a list of it
+                group["betas"] = tuple(group["betas"])
             if self.critic is not None:
                 self.critic.model.load_state_dict(saved["critic"][0])
                 self.critic.optimizer.load_state_dict(saved["critic"][1])
             self.step, self.best = int(saved["step"]), saved.get("best")
             self.controller = build_kl_controller(recipe.kl, coefficient=float(saved["coefficient"]))
         except (KeyError, ValueError, RuntimeError, TypeError) as error:
-            reason = str(error).partition("\n")[0]
             raise SentinelError(
-                f"checkpoint does not fit the recipe ({reason}): name another folder with out=DIR"
+                f"checkpoint cannot be restored ({reason_of(error)}), expected weights and moments of the recipe's "
+                "model: name another folder with out=DIR"
             ) from error
 
 

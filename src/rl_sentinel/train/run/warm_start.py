@@ -18,6 +18,7 @@ from rl_sentinel.train.model import character_tokenizer, llama
 from rl_sentinel.train.model.policy import Policy
 from rl_sentinel.train.rollout.interfaces import Environment
 from rl_sentinel.train.run import rng
+from rl_sentinel.train.run.fingerprint import weights_digest
 
 #: Returns the folder ``kind/key`` of a cache, and calls a function to fill it if it does not exist.
 Cache = Callable[[str, str, Callable[[Path], None]], Path]
@@ -48,16 +49,20 @@ def warm_start(
         _require_finite(policy, settings)
         torch.save(policy.model.state_dict(), folder / "weights.pt")
 
-    folder = cache("warm", cache_key(recipe, environment), fill)
+    loaded = weights_digest(policy.model) if recipe.policy.load else ""
+    folder = cache("warm", cache_key(recipe, environment, loaded), fill)
     policy.model.load_state_dict(torch.load(folder / "weights.pt", map_location="cpu", weights_only=True))
 
 
-def cache_key(recipe: Recipe, environment: Environment) -> str:
-    """The key of a warm start: all settings that it depends on, torch's release, and its source code."""
+def cache_key(recipe: Recipe, environment: Environment, loaded: str = "") -> str:
+    """The key of a warm start: all settings that it depends on, torch's release, and its source code.
+
+    ``loaded`` is the digest of the weights of ``policy.load``, since the same path may have others later.
+    """
     settings = recipe.model_dump(include={"policy", "warm", "environment", "threads"}, mode="json")
     modules = (sys.modules[name] for name in (__name__, type(environment).__module__))
     code = [inspect.getsource(m) for m in (*modules, llama, character_tokenizer, rng)]
-    text = json.dumps([torch.__version__, settings, *code], sort_keys=True)
+    text = json.dumps([torch.__version__, settings, *code, *([loaded] if loaded else [])], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 

@@ -64,7 +64,9 @@ def compute_gradient(  # noqa: PLR0913 - the model, the mini-batch, the componen
     Raises:
         NotFiniteError: if the loss or the gradient is not finite on any rank, or an input of the loss is not valid.
     """
-    policy.model.zero_grad()
+    weights = [weight for weight in policy.model.parameters() if weight.requires_grad]  # a walk over all modules
+    for weight in weights:
+        weight.grad = None
     try:
         batch = choose_tokens(policy, batch, rows, selection=selection, recipe=recipe, ranks=ranks, generator=generator)
     except InputError as error:
@@ -87,10 +89,10 @@ def compute_gradient(  # noqa: PLR0913 - the model, the mini-batch, the componen
         total += loss.detach()
         computed_rows.append(part)
         logprobs.append(logprob.detach()[: len(part)])
-    for weight in policy.model.parameters():
-        if weight.grad is None and weight.requires_grad:
+    for weight in weights:
+        if weight.grad is None:
             weight.grad = torch.zeros_like(weight)
-    norm_of_all = _full_norm(torch.nn.utils.clip_grad_norm_(policy.model.parameters(), recipe.update.clip))
+    norm_of_all = _full_norm(torch.nn.utils.clip_grad_norm_(weights, recipe.update.clip))
     # The one place of a mini-batch that waits for the device: a step with a gradient that is not finite is not taken.
     loss_of_all, norm = torch.stack((ranks.all_reduce(total), norm_of_all)).tolist()
     if not (math.isfinite(loss_of_all) and math.isfinite(norm)):

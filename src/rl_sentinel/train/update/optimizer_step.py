@@ -14,6 +14,9 @@ from rl_sentinel.train.run.distributed import ALONE, Ranks
 #: Weights and moments of at most this many bytes are copied before a step, so that it can be rolled back.
 MAX_BACKUP_BYTES = 2**30
 
+#: Devices on which AdamW has a fused kernel.
+FUSED = ("cpu", "cuda")
+
 
 class NonFiniteStepError(SentinelError):
     """A loss, gradient, weight or moment of an optimizer step is not finite; weights and moments are as before."""
@@ -22,7 +25,8 @@ class NonFiniteStepError(SentinelError):
 def build_optimizer(policy: Policy, settings: UpdateSettings) -> torch.optim.Optimizer:
     """Build the optimizer of a policy."""
     weights = [weight for weight in policy.model.parameters() if weight.requires_grad]
-    return torch.optim.AdamW(weights, lr=settings.rate, betas=settings.betas, weight_decay=settings.decay)
+    fused = policy.device.type in FUSED  # one pass over the weights instead of ten
+    return torch.optim.AdamW(weights, lr=settings.rate, betas=settings.betas, weight_decay=settings.decay, fused=fused)
 
 
 @torch.no_grad()
@@ -91,5 +95,7 @@ def _local(tensors: Iterable[Tensor]) -> list[Tensor]:
 
 
 def _norm(tensors: list[Tensor]) -> Tensor:
+    if not tensors:  # plain gradient descent has no moments
+        return torch.zeros((), device=CPU)
     norm: Tensor = torch.stack(torch._foreach_norm(tensors)).norm()  # noqa: SLF001 - fused
     return norm

@@ -1,6 +1,6 @@
 """Compute log-probs and sums of squared probabilities of sampled responses, in parts and over ranks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from jaxtyping import Float, Int
@@ -15,6 +15,10 @@ from rl_sentinel.train.model.prefill import response_states
 from rl_sentinel.train.model.readout import Readout
 from rl_sentinel.train.run.distributed import ALONE, Ranks
 
+#: One call of the model on whole sequences, instead of a prefill and a second call, pays up to this many more tokens
+#: times weights (about a millisecond of a processor).
+SINGLE_PASS = 2**25
+
 #: Computes a number per response token from hidden states and the head's weight, or from logits and None.
 Scored = Callable[[Tensor, Tensor | None, Tensor, Tensor], Tensor]
 
@@ -24,7 +28,8 @@ def response_logprobs(
 ) -> Float[Tensor, "n T"]:
     """Log-probs in nats of the responses of some rows; exactly 0 after a response. Differentiable.
 
-    Equal rows go through the model once; without ``single_pass``, so does a prompt that rows share.
+    Equal rows go through the model once; without ``single_pass``, so does a prompt that rows share, where this saves
+    more than it costs.
     """
 
     def of(states: Tensor, weight: Tensor | None, token: Tensor, mask: Tensor) -> Tensor:
@@ -96,7 +101,11 @@ def _computed(policy: Policy, laid: Laid, rows: Int[Tensor, " n"], of: Scored) -
     def scored(states: Tensor, weight: Tensor | None) -> Tensor:
         return of(states, weight, on_device, mask)
 
-    values = (_single_pass if policy.single_pass else _after_prefill)(policy, token, prompt_length, on_device, scored)
+    prompts = [tuple(t[:n]) for t, n in zip(token.tolist(), prompt_length.tolist(), strict=True)]
+    if policy.single_pass or _is_cheaper_whole(policy, prompts):
+        values = _single_pass(policy, token, prompt_length, on_device, scored)
+    else:
+        values = policy.read(response_states(policy, prompts, on_device), scored)
     return functional.pad(values, (0, _width(laid) - values.shape[1]))[send(copies, policy.device)]
 
 
@@ -116,19 +125,18 @@ def _distinct(laid: Laid, rows: Int[Tensor, " n"]) -> tuple[Int[Tensor, " m"], I
     return torch.tensor(list(first.values()), device=device), torch.tensor([place[s] for s in sequences], device=device)
 
 
-def _after_prefill(policy: Policy, token: Tensor, prompt_length: Tensor, response: Tensor, of: Readout) -> Tensor:
-    """The result of ``of`` at the response tokens, ``[n, T]``, after a prefill of the distinct prompts.
-
-    ``response`` is on the model's device.
-    """
-    prompts = [tuple(t[:n]) for t, n in zip(token.tolist(), prompt_length.tolist(), strict=True)]
-    return policy.read(response_states(policy, prompts, response), of)
+def _is_cheaper_whole(policy: Policy, prompts: Sequence[tuple[int, ...]]) -> bool:
+    """Whether no prompt is shared, or shared ones are so short, or the model so small, that a prefill saves less."""
+    shared = len(prompts) - len(set(prompts))
+    more = shared * max(len(p) for p in prompts) + len(prompts)
+    return shared == 0 or more * policy.weights <= SINGLE_PASS
 
 
 def _single_pass(policy: Policy, token: Tensor, prompt_length: Tensor, response: Tensor, of: Readout) -> Tensor:
-    """Like :func:`_after_prefill`, in one forward pass, as FSDP requires: all ranks must run the model equally often.
+    """The result of ``of`` at the response tokens, ``[n, T]``, in one call of the model on whole sequences.
 
-    ``of`` is computed inside the pass, where the head's weight is not sharded.
+    FSDP requires it, since all ranks must call the model equally often. ``of`` is computed inside the pass, where the
+    head's weight is not sharded. ``response`` is on the model's device.
     """
     width = response.shape[1]
     before = send(prompt_length.unsqueeze(1) - 1 + torch.arange(width, device=token.device), policy.device)

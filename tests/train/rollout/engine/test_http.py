@@ -49,7 +49,9 @@ def test_request_has_ids_uniform_numbers_and_temperature(monkeypatch: pytest.Mon
     "url", ["", "ftp://x", "http://127.0.0.1:port", "http://[bad", "http://a b/", "http://", "http://a:0", "http://a\n"]
 )
 def test_invalid_url_is_one_line(url: str) -> None:
-    with pytest.raises(SentinelError, match=r"^rollout.url is .*, expected an address such as http://127.0.0.1:8000$"):
+    with pytest.raises(
+        SentinelError, match=r"^rollout.url is .*, expected one address, such as http://127.0.0.1:8000$"
+    ):
         http.parse_url(url)
 
 

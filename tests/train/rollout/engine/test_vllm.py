@@ -189,7 +189,7 @@ SOUND = {
         ),
         (
             {"logprobs": {"content": []}},
-            "belong to other tokens, expected one per sampled token",
+            "has log-probs of 0 tokens, expected one for each of the 1 sampled tokens",
         ),
         ({"weight_versions": [{"version": "default"}]}, "is default, expected 0"),
     ],

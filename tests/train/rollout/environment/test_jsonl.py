@@ -70,7 +70,7 @@ def test_answers_of_other_types_and_no_answer(tmp_path: Path) -> None:
         ({"question": "a"}, {}, r"environment.prompt 'prompt' is not a column of .*, expected one of question$"),
         ({"prompt": "a"}, {}, r"environment.answer 'answer' is not a column of .*, or set answer = \"\" for data"),
         ({"prompt": "", "answer": ""}, {}, r"row 1\[prompt\] is '', expected a text or a list of messages"),
-        ({"prompt": [{"role": "user"}], "answer": ""}, {}, r"row 1\[prompt\] is .*, expected a text or a list of mess"),
+        ({"prompt": [{"role": "user"}], "answer": ""}, {}, r"row 1\[prompt\]\[0\] is .*, expected a message with"),
         ({"prompt": "a", "answer": ""}, {"rewrad": "x"}, "environment.rewrad is unknown, the nearest is 'reward'"),
         ({"prompt": "a", "answer": ""}, {"full": "x"}, "environment.full is 'x', expected a float"),
     ],

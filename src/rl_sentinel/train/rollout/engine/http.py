@@ -18,6 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.core.phrasing import reason_of
 from rl_sentinel.train.config.settings import RolloutSettings
 from rl_sentinel.train.model.policy import Policy
 from rl_sentinel.train.rollout.interfaces import Sampled
@@ -64,7 +65,7 @@ class Address:
                 reason_text = f"status {error.code}: {_first_line(error)}"
             except (OSError, ValueError, http.client.HTTPException) as error:
                 reason = getattr(error, "reason", error)
-                if isinstance(reason, TimeoutError):
+                if isinstance(reason, TimeoutError) and reason.errno is None:  # this address's own limit
                     raise SentinelError(
                         f"rollout.url {self.url} did not respond within {self.timeout:g} s at {path}: {RESTART}"
                     ) from error
@@ -85,7 +86,7 @@ def parse_url(url: str) -> Address:
     except ValueError:
         valid = False
     if not valid:
-        raise SentinelError(f"rollout.url is {url!r}, expected an address such as http://127.0.0.1:8000")
+        raise SentinelError(f"rollout.url is {url!r}, expected one address, such as http://127.0.0.1:8000")
     return Address(url.rstrip("/"))
 
 
@@ -95,7 +96,10 @@ def parse_urls(urls: str) -> tuple[Address, ...]:
     Raises:
         SentinelError: if a URL is not valid, or named twice.
     """
-    addresses = tuple(parse_url(url.strip()) for url in urls.split(","))
+    parts = [url.strip() for url in urls.split(",")]
+    if not all(parts):
+        raise SentinelError(f"rollout.url is {urls!r}, expected an address on each side of a comma: remove the comma")
+    addresses = tuple(map(parse_url, parts))
     if len(set(addresses)) < len(addresses):
         raise SentinelError(f"rollout.url is {urls!r}, expected different addresses: name each server once")
     return addresses
@@ -141,7 +145,8 @@ class Engine:
             sampled = [_sampled(c, int(answer["weight_version"])) for c in choices]
         except MALFORMED as error:
             raise SentinelError(
-                f"reply of rollout.url {url} is malformed ({error}), expected token ids and log-probs: fix the server"
+                f"reply of rollout.url {url} is malformed ({reason_of(error)}), expected token ids and log-probs: "
+                "fix the server"
             ) from error
         if len(sampled) != len(prompts):
             raise SentinelError(
@@ -175,6 +180,6 @@ def _sampled(choice: Mapping[str, Any], version: int) -> Sampled:
 def _first_line(error: urllib.error.HTTPError) -> str:
     """The first line of an error's body, if it can be read."""
     try:
-        return error.read().decode(errors="replace").partition("\n")[0]
+        return error.read().decode(errors="replace").partition("\n")[0][:200]
     except (OSError, http.client.HTTPException) as cut:
         return str(cut)

@@ -135,7 +135,9 @@ class _Decoding:
         """
         self.alive = self.alive[responses]
         self.active = torch.ones_like(self.alive, dtype=torch.bool)
-        self.prefilled = self.prefilled.select(rows)
+        count = len(self.prefilled.last)
+        if len(rows) != count or not torch.equal(rows, torch.arange(count, device=rows.device)):
+            self.prefilled = self.prefilled.select(rows)
 
 
 def build_engine(settings: RolloutSettings, policy: Policy, *, shared: bool) -> Engine:

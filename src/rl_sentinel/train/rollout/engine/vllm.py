@@ -19,6 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.core.phrasing import reason_of
 from rl_sentinel.train.config.settings import RolloutSettings
 from rl_sentinel.train.model.policy import Policy
 from rl_sentinel.train.rollout.engine.http import MALFORMED, ONE_RUN, Address, parse_urls
@@ -137,12 +138,13 @@ class Engine:
             versions = {str(span["version"]) for span in choice["weight_versions"]}
             ended = choice["finish_reason"] == "stop"
         if tuple(t for t, _ in content) != token:
+            place = next((n for n, (t, _) in enumerate(content) if token[n : n + 1] != (t,)), len(content))
             raise SentinelError(
-                f"log-probs of rollout.url {url} belong to other tokens, expected one per sampled token: use "
-                "another vLLM release"
+                f"reply of rollout.url {url} has log-probs of {len(content)} tokens, expected one for each of the "
+                f"{len(token)} sampled tokens (they differ at token {place}): use vLLM 0.32, which is tested"
             )
         if versions != {str(self.version)}:
-            returned = ", ".join(sorted(versions))
+            returned = ", ".join(sorted(versions)) or "missing"
             raise SentinelError(
                 f"weight version of rollout.url {url} is {returned}, expected {self.version}: {ONE_RUN}"
             )
@@ -164,8 +166,8 @@ def _malformed_in_one_line(url: str) -> Iterator[None]:
         yield
     except MALFORMED as error:
         raise SentinelError(
-            f"reply of rollout.url {url} is malformed ({error}), expected token ids and log-probs: use a vLLM release "
-            "with the reply format of 0.32"
+            f"reply of rollout.url {url} is malformed ({reason_of(error)}), expected token ids and log-probs: "
+            "use a vLLM release with the reply format of 0.32"
         ) from error
 
 

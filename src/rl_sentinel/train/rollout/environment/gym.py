@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.core.phrasing import reason_of
 from rl_sentinel.train.rollout.interfaces import Outcome, Task
 
 
@@ -42,10 +43,13 @@ def _generate(name: str, seed: int) -> Any:  # noqa: ANN401 - a data set of reas
         import reasoning_gym  # noqa: PLC0415 - an extra
     except ImportError as error:
         fix = "pip install 'rl-sentinel[envs]'"
-        raise SentinelError(f"environment gym needs reasoning-gym, which is not installed: {fix}") from error
+        raise SentinelError(
+            f"environment gym needs reasoning-gym, which cannot be imported ({reason_of(error)}): {fix}"
+        ) from error
     try:
         return reasoning_gym.create_dataset(name, seed=seed, size=1)
     except ValueError as error:
         raise SentinelError(
-            f"environment.task_name {name!r} is unknown to reasoning-gym ({error}): name one of its data sets"
+            f"environment.task_name {name!r} cannot be made by reasoning-gym ({reason_of(error)}): "
+            "name one of its data sets"
         ) from error

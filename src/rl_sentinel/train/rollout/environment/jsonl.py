@@ -43,9 +43,10 @@ class Environment:
         for key in ("prompt", "answer"):
             column, columns = getattr(self, key), list(self._rows[0])
             if column not in columns and (column or key == "prompt"):
-                none = ', or set answer = "" for data without answers' if key == "answer" else ""
+                fix = nearest(column, columns)
+                fix += ', or set answer = "" for data without answers' if key == "answer" else ""
                 raise SentinelError(
-                    f"environment.{key} {column!r} is not a column of {self.file}, {nearest(column, columns)}{none}"
+                    f"environment.{key} {column!r} is not a column of the first row of {self.file}, {fix}"
                 )
         for number, row in enumerate(self._rows, 1):
             _messages(row.get(self.prompt), f"{self.file} row {number}[{self.prompt}]")
@@ -117,10 +118,13 @@ def _messages(prompt: object, where: str) -> tuple[Mapping[str, str], ...]:
     if isinstance(prompt, str) and prompt:
         return ()
     messages = tuple(prompt) if isinstance(prompt, (list, tuple)) else ()
-    valid = all(isinstance(m, Mapping) and m.keys() >= _MESSAGE and isinstance(m["content"], str) for m in messages)
-    if not messages or not valid:
+    if not messages:
         expected = "a text or a list of messages with role and content, not empty"
         raise SentinelError(f"environment.file {where} is {describe(prompt)}, expected {expected}")
+    for number, message in enumerate(messages):
+        if not (isinstance(message, Mapping) and message.keys() >= _MESSAGE and isinstance(message["content"], str)):
+            expected = "a message with role and content, of which the content is a text"
+            raise SentinelError(f"environment.file {where}[{number}] is {describe(message)}, expected {expected}")
     return messages
 
 

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.core.phrasing import reason_of
 from rl_sentinel.train.config.user_code import import_object
 from rl_sentinel.train.rollout.interfaces import Outcome, Task
 
@@ -53,12 +54,14 @@ def _load_tasks(name: str, most: int) -> list[Any]:
         import verifiers.v1 as vf  # noqa: PLC0415 - an extra
     except ImportError as error:
         fix = "pip install 'verifiers>=0.4'"
-        raise SentinelError(f"environment verifiers needs verifiers of 0.4 or newer ({error}): {fix}") from error
+        raise SentinelError(
+            f"environment verifiers needs verifiers of 0.4 or newer ({reason_of(error)}): {fix}"
+        ) from error
     kind = import_object("environment.taskset", name)
     try:
         tasks = list(kind(vf.TasksetConfig()).take(most))
     except Exception as error:  # user code
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         raise SentinelError(
             f"environment.taskset {name!r} cannot be loaded ({reason}): fix the taskset, or name another Taskset class"
         ) from error
@@ -91,7 +94,9 @@ def _score(task: Any, response: str) -> float:  # noqa: ANN401 - a task of verif
     try:
         asyncio.run(task.score(trace))
     except vf.TaskError as error:
-        raise SentinelError(f"environment.taskset failed to score a response ({error}): fix its rewards") from error
+        raise SentinelError(
+            f"environment.taskset failed to score a response ({reason_of(error)}): fix its rewards"
+        ) from error
     if not trace.rewards:
         raise SentinelError(
             "environment.taskset gave no reward for a response, expected a reward that needs no sandbox: choose "

@@ -1,5 +1,6 @@
 # Corrections of trl/experimental/cpo/cpo_trainer.py (1.16.0).
 # - Logged logits are means over the positions that predict tokens of the responses.
+# - A prompt that fills max_length is cut at its start, so that a token of the response remains.
 
 from replaced import replaced
 
@@ -13,5 +14,22 @@ CPOTrainer.concatenated_forward = replaced(
         f"[({_SCORED})[:len_chosen]]",
         "rejected_logits = all_logits[len_chosen:]": "rejected_logits = all_logits[len_chosen:, :-1]"
         f"[({_SCORED})[len_chosen:]]",
+    },
+)
+
+
+def _cut_prompts(answers, limit):
+    for answer in answers:
+        for key in ("prompt_input_ids", "prompt_attention_mask"):
+            answer[key] = answer[key][-(limit - 1) :]
+
+
+CPOTrainer.tokenize_row = replaced(
+    CPOTrainer,
+    "tokenize_row",
+    {
+        "# if combined sequence is too long, truncate the response": (
+            "_cut_prompts((chosen_tokens, rejected_tokens), self.max_length)"
+        ),
     },
 )
