@@ -48,3 +48,10 @@ def judged_at(law: Law, boundary: Boundary, setting: str, target: Target | None 
     """The law searched at one boundary under one of its settings, on the cases that an audit tries by default."""
     assert law.applies(boundary) == ""
     return search(law, Asker(boundary, {}, gate=target), setting, seed=0, budget=LEADING_CASES)
+
+
+def check_verdict(law: Law, boundary: Boundary, setting: str, target: Target | None = None, *, found: bool) -> None:
+    """The law is tried at the boundary under this setting, and finds a fault if and only if ``found``."""
+    judgement = judged_at(law, boundary, setting, target)
+    assert judgement.tried > 0
+    assert (judgement.found is not None) is found

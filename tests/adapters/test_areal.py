@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from adapters.areal_specimen import files
-from adapters.checks import answering, bound, judged_at
+from adapters.checks import answering, bound, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.target import Target
@@ -30,14 +30,12 @@ def test_every_call_reads_back(loads: Loads) -> None:
 
 
 @pytest.mark.parametrize(("early", "found"), [(True, False), (False, True)])
-def test_suppressed_reward(loads: Loads, early: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_suppressed_reward(loads: Loads, early: bool, found: bool) -> None:
     """Void before the mean, the reward moves nothing; after it, it moves the rows that ended."""
     target = loads(FRAMEWORK, files(early=early))
     boundaries = bound(FRAMEWORK, target)
     setting = "no EOS masked, batch mean"
-    judgement = judged_at(MSK003, boundaries["_compute_advantages", setting], setting, target)
-    assert (judgement.found is not None) is found
-    assert judgement.tried > 0
+    check_verdict(MSK003, boundaries["_compute_advantages", setting], setting, target, found=found)
 
 
 def test_missing_functions_are_unbound(loads: Loads) -> None:

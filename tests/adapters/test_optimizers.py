@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from adapters.checks import judged_at, outputs_of
+from adapters.checks import check_verdict, outputs_of
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.skyrl import FRAMEWORK as SKYRL
@@ -111,14 +111,14 @@ def test_by_hand(loads: Loads) -> None:
         ("section.betas[::-1]", "section.weight_decay", True),
     ],
 )
-def test_verl(loads: Loads, betas: str, decay: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_verl(loads: Loads, betas: str, decay: str, found: bool) -> None:
     """A fixed decay, fixed betas, and exchanged ones."""
     target, boundary = _verl(loads, betas, decay)
-    assert (judged_at(CFG004, boundary, SETTING, target).found is not None) is found
+    check_verdict(CFG004, boundary, SETTING, target, found=found)
 
 
 @pytest.mark.parametrize(("passed", "found"), [(PASSED, False), ("pass", True)])
-def test_skyrl(loads: Loads, passed: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_skyrl(loads: Loads, passed: str, found: bool) -> None:
     """Betas that are not passed on."""
     target, boundary = _skyrl(loads, passed)
-    assert (judged_at(CFG004, boundary, SETTING, target).found is not None) is found
+    check_verdict(CFG004, boundary, SETTING, target, found=found)

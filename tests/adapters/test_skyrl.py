@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from adapters.checks import answering, bound, judged_at
+from adapters.checks import answering, bound, check_verdict, judged_at
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.kit.forms import RightAligned, ZeroPadded
 from rl_sentinel.adapters.loading import used
@@ -296,17 +296,15 @@ def test_all_boundaries_answer(loads: Loads) -> None:
 
 
 @pytest.mark.parametrize(("fixed", "found"), [(True, False), (False, True)])
-def test_steps_without_signal(loads: Loads, fixed: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_steps_without_signal(loads: Loads, fixed: bool, found: bool) -> None:
     target = loads(FRAMEWORK, _files(fixed=fixed))
     boundaries = bound(FRAMEWORK, target)
     pair = ("compute_advantages_and_returns", "step-wise grpo")
-    judgement = judged_at(PLC001, boundaries[pair], pair[1], target)
-    assert (judgement.found is not None) is found
-    assert judgement.tried > 0
+    check_verdict(PLC001, boundaries[pair], pair[1], target, found=found)
 
 
 @pytest.mark.parametrize(("fixed", "found"), [(True, False), (False, True)])
-def test_nonsense(loads: Loads, fixed: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_nonsense(loads: Loads, fixed: bool, found: bool) -> None:
     target = loads(FRAMEWORK, _files(fixed=fixed))
     boundaries = bound(FRAMEWORK, target)
     judgement = judged_at(CFG003, boundaries["validate_cfg", "default"], "default", target)
@@ -382,7 +380,7 @@ def test_formula_of_the_correction(loads: Loads, name: str, broken: dict[str, st
 
 
 @pytest.mark.parametrize("broken", [False, True])
-def test_a_wrong_statistic_hides_no_other(loads: Loads, broken: bool) -> None:  # noqa: FBT001 - parametrised
+def test_a_wrong_statistic_hides_no_other(loads: Loads, broken: bool) -> None:
     """The least ratio is that of a masked token, as in releases; the largest one has a boundary of its own."""
     largest = "(ratio * loss_mask / 2)" if broken else SOUND["LARGEST"]
     target = loads(FRAMEWORK, _files(fixed=True, least="(ratio * loss_mask)", largest=largest))
@@ -396,62 +394,50 @@ def test_a_wrong_statistic_hides_no_other(loads: Loads, broken: bool) -> None:  
 
 @pytest.mark.slow
 @pytest.mark.parametrize("right", [True, False])
-def test_alignment(loads: Loads, right: bool) -> None:  # noqa: FBT001 - parametrised
+def test_alignment(loads: Loads, right: bool) -> None:
     target = loads(FRAMEWORK, _files(fixed=True, right=right))
     assert type(arguments(target).form) is (RightAligned if right else ZeroPadded)
     check_round_trips(target, bound(FRAMEWORK, target).values())
 
 
 @pytest.mark.parametrize(("masked", "found"), [(MASKED, False), ("kl * loss_mask", True)])
-def test_kl_off_the_mask(loads: Loads, masked: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_kl_off_the_mask(loads: Loads, masked: str, found: bool) -> None:
     """A number that is not finite, where nothing is trained, is dropped; a product with the mask lets it through."""
     target = loads(FRAMEWORK, _files(fixed=True, masked=masked))
-    judgement = judged_at(MSK004, bound(FRAMEWORK, target)["compute_approx_kl", "k1"], "k1", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(MSK004, bound(FRAMEWORK, target)["compute_approx_kl", "k1"], "k1", target, found=found)
 
 
 @pytest.mark.parametrize(("legacy", "found"), [("loss_mask", False), ("torch.ones_like(loss_mask)", True)])
-def test_loss_of_one_micro_batch(loads: Loads, legacy: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_loss_of_one_micro_batch(loads: Loads, legacy: str, found: bool) -> None:
     """The older reduction counts trained tokens, too."""
     target, setting = loads(FRAMEWORK, _files(fixed=True, legacy=legacy)), "regular, token_mean_legacy"
-    judgement = judged_at(PAD001, bound(FRAMEWORK, target)["ppo_policy_loss", setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(PAD001, bound(FRAMEWORK, target)["ppo_policy_loss", setting], setting, target, found=found)
 
 
 @pytest.mark.parametrize(("scaled", "found"), [("loss_mask", False), ("loss_mask[:micro_batch_size]", True)])
-def test_loss_in_micro_batches(loads: Loads, scaled: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_loss_in_micro_batches(loads: Loads, scaled: str, found: bool) -> None:
     """Advantages are divided by the tokens of the mini-batch, not by those of a micro-batch."""
     target, setting = loads(FRAMEWORK, _files(fixed=True, scaled=scaled)), "regular, token_mean, in micro-batches"
-    judgement = judged_at(SPL001, bound(FRAMEWORK, target)["ppo_policy_loss", setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(SPL001, bound(FRAMEWORK, target)["ppo_policy_loss", setting], setting, target, found=found)
 
 
 @pytest.mark.parametrize(("lower", "found"), [("1.0", False), ("0.0", True)])
-def test_default_clip_range(loads: Loads, lower: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_default_clip_range(loads: Loads, lower: str, found: bool) -> None:
     """The default range of CISPO's weight is asked, so an offset in the place of a bound is found."""
     target, setting = loads(FRAMEWORK, _files(fixed=True, lower=lower)), "cispo, token_mean"
-    judgement = judged_at(ONP002, bound(FRAMEWORK, target)["compute_policy_loss_cispo", setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(ONP002, bound(FRAMEWORK, target)["compute_policy_loss_cispo", setting], setting, target, found=found)
 
 
 @pytest.mark.parametrize(("counted", "found"), [(SOUND["COUNTED"], False), ("len(loss_mask)", True)])
 @pytest.mark.parametrize(("function", "name"), [("ppo_policy_loss", "regular"), ("compute_policy_loss_cispo", "cispo")])
-def test_clip_ratio(loads: Loads, function: str, name: str, counted: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_clip_ratio(loads: Loads, function: str, name: str, counted: str, found: bool) -> None:
     """The logged share of clipped tokens is one of trained tokens."""
     target, setting = loads(FRAMEWORK, _files(fixed=True, counted=counted)), f"{name}, with set numbers"
-    judgement = judged_at(MET001, bound(FRAMEWORK, target)[function, setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(MET001, bound(FRAMEWORK, target)[function, setting], setting, target, found=found)
 
 
 @pytest.mark.parametrize(("scaled", "found"), [("loss_mask", False), ("torch.ones_like(loss_mask)", True)])
-def test_formula_of_a_loss(loads: Loads, scaled: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_formula_of_a_loss(loads: Loads, scaled: str, found: bool) -> None:
     """With set numbers, the loss is compared with its paper's formula, averaged over trained tokens."""
     target, setting = loads(FRAMEWORK, _files(fixed=True, scaled=scaled)), "cispo, with set numbers"
-    judgement = judged_at(REF001, bound(FRAMEWORK, target)["compute_policy_loss_cispo", setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(REF001, bound(FRAMEWORK, target)["compute_policy_loss_cispo", setting], setting, target, found=found)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.skyrl import FRAMEWORK
 from rl_sentinel.adapters.skyrl.context_parallel import boundaries
@@ -120,9 +120,7 @@ def test_answers(loads: Loads) -> None:
         ({"SCALED": "slope[ctx.own] / len(slope) * len(ctx.own)"}, True),
     ],
 )
-def test_log_probs(loads: Loads, setting: str, broken: dict[str, str], found: bool) -> None:  # noqa: FBT001
+def test_log_probs(loads: Loads, setting: str, broken: dict[str, str], found: bool) -> None:
     """Chunks of another rank, and a gradient that is divided by the number of ranks: wrong on several ranks alone."""
     target, boundary = _bound(loads, **broken)
-    judgement = judged_at(REF001, boundary, setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is (found and setting != "packed")
+    check_verdict(REF001, boundary, setting, target, found=found and setting != "packed")

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.skyrl import FRAMEWORK, conversations
 from rl_sentinel.adapters.target import Target
@@ -71,19 +71,15 @@ def test_answers(loads: Loads) -> None:
         ("False", "get_response_ids_and_loss_mask_from_messages", False),
     ],
 )
-def test_results_of_tools_share_a_turn(loads: Loads, grouped: str, name: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_results_of_tools_share_a_turn(loads: Loads, grouped: str, name: str, found: bool) -> None:
     """Environments answer with messages of the user, each of which has a turn of its own."""
     target, boundaries = _bound(loads, grouped)
-    judgement = judged_at(TOK001, boundaries[name, "default"], "default", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(TOK001, boundaries[name, "default"], "default", target, found=found)
 
 
 @pytest.mark.parametrize(("past", "found"), [("0", False), ("1", True)])
-def test_token_after_the_end_of_a_reply(loads: Loads, past: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_token_after_the_end_of_a_reply(loads: Loads, past: str, found: bool) -> None:
     """The newline after a reply was not sampled, and the function says that it is not trained."""
     target, boundaries = _bound(loads, past=past)
     name = "get_response_ids_and_loss_mask_from_messages"
-    judgement = judged_at(TOK001, boundaries[name, "default"], "default", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(TOK001, boundaries[name, "default"], "default", target, found=found)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trip
 from adapters.skyrl_worker_specimen import FILES
 from rl_sentinel.adapters.skyrl import FRAMEWORK
@@ -107,12 +107,10 @@ CASES: list[tuple[Law, dict[str, str]]] = [
 
 @pytest.mark.parametrize(("law", "broken"), CASES)
 @pytest.mark.parametrize("found", [False, True])
-def test_found_where_broken_alone(loads: Loads, law: Law, broken: dict[str, str], found: bool) -> None:  # noqa: FBT001
+def test_found_where_broken_alone(loads: Loads, law: Law, broken: dict[str, str], found: bool) -> None:
     """Values of the new critic in the place of the old one's, and gradients that are added up."""
     target, boundary = _bound(loads, **(broken if found else {}))
-    judgement = judged_at(law, boundary, "in micro-batches", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(law, boundary, "in micro-batches", target, found=found)
 
 
 @pytest.mark.parametrize(
@@ -127,6 +125,4 @@ def test_found_where_broken_alone(loads: Loads, law: Law, broken: dict[str, str]
 def test_releases_that_scale_each_loss(loads: Loads, law: Law, old: str, scale: str, *, found: bool) -> None:
     target, boundary = _bound(loads, EARLIER, OLD=old, SCALE=scale)
     check_round_trip(target, boundary)
-    judgement = judged_at(law, boundary, "in micro-batches", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) == found
+    check_verdict(law, boundary, "in micro-batches", target, found=found)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict, judged_at
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.skyrl import FRAMEWORK, cut_trajectories, dynamic_sampling
 from rl_sentinel.adapters.target import Target
@@ -126,7 +126,7 @@ def test_round_trips(loads: Loads) -> None:
 def test_broken(loads: Loads, law: Law, setting: str, broken: dict[str, str]) -> None:
     """A column that stays where it was, and steps that are compared as outcomes."""
     target, found = _bound(loads, **broken)
-    assert judged_at(law, found[setting], setting, target).found is not None
+    check_verdict(law, found[setting], setting, target, found=True)
 
 
 @pytest.mark.parametrize(
@@ -142,6 +142,4 @@ def test_batch_that_is_cut_between_prompts(loads: Loads, within: str, *, broken:
     (boundary,) = (one for one in cut_trajectories.boundaries(target) if isinstance(one, Boundary))
     (setting,) = boundary.settings
     assert answering({(setting, setting): boundary}, target) == []
-    judgement = judged_at(DAT001, boundary, setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is broken
+    check_verdict(DAT001, boundary, setting, target, found=broken)

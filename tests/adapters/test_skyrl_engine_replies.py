@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.skyrl import FRAMEWORK, engine_replies
 from rl_sentinel.adapters.target import Target
@@ -113,9 +113,7 @@ def test_answers(loads: Loads) -> None:
 def test_replies(loads: Loads, broken: dict[str, str], engines: tuple[str, ...]) -> None:
     target, every = _bound(loads, **broken)
     for (name, setting), boundary in every.items():
-        judgement = judged_at(PLC004, boundary, setting, target)
-        assert judgement.tried > 0
-        assert (judgement.found is not None) is (name in engines), name
+        check_verdict(PLC004, boundary, setting, target, found=name in engines)
 
 
 def test_engine_of_a_server_that_returns_texts_only(loads: Loads) -> None:

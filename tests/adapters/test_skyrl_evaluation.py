@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.test_skyrl_rollout import BATCH, CONFIG, PREPROCESS
 from rl_sentinel.adapters.skyrl import FRAMEWORK, evaluation, prompts
 from rl_sentinel.adapters.target import Target
@@ -123,15 +123,7 @@ CASES = [
 
 @pytest.mark.parametrize(("law", "name", "broken"), CASES)
 @pytest.mark.parametrize("found", [False, True])
-def test_found_where_broken_alone(
-    loads: Loads,
-    law: Law,
-    name: str,
-    broken: dict[str, str],
-    found: bool,  # noqa: FBT001 - parametrised
-) -> None:
+def test_found_where_broken_alone(loads: Loads, law: Law, name: str, broken: dict[str, str], found: bool) -> None:
     """The last response alone decides, every step counts, environments of as many samples as training has, and more."""
     target, boundaries = _bound(loads, **(broken if found else {}))
-    judgement = judged_at(law, boundaries[name], name.partition(", ")[2], target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(law, boundaries[name], name.partition(", ")[2], target, found=found)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import judged_at
+from adapters.checks import check_verdict
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.skyrl import FRAMEWORK
 from rl_sentinel.adapters.skyrl.evaluation_dump import boundaries
@@ -40,12 +40,10 @@ def _bound(loads: Loads, last: str = "first", other: str = "n") -> tuple[Target,
 @pytest.mark.parametrize(
     ("last", "other", "found"), [("first", "n", False), ("last", "n", True), ("first", "-1-n", True)]
 )
-def test_records(loads: Loads, last: str, other: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_records(loads: Loads, last: str, other: str, found: bool) -> None:
     """Prompt and response under each other's key, and records with another row's task, are found."""
     target, boundary = _bound(loads, last, other)
-    judgement = judged_at(PLC004, boundary, "default", target)
-    assert judgement.tried
-    assert (judgement.found is not None) is found
+    check_verdict(PLC004, boundary, "default", target, found=found)
 
 
 def test_round_trip(loads: Loads) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.skyrl_worker_specimen import CONFIG, FILES
 from rl_sentinel.adapters.skyrl import FRAMEWORK, kl, worker
@@ -148,15 +148,8 @@ CASES: list[tuple[Law, str, str, dict[str, str]]] = [
 @pytest.mark.parametrize(("law", "name", "setting", "broken"), CASES)
 @pytest.mark.parametrize("found", [False, True])
 def test_found_where_broken_alone(  # noqa: PLR0913 - parametrised
-    loads: Loads,
-    law: Law,
-    name: str,
-    setting: str,
-    broken: dict[str, str],
-    found: bool,  # noqa: FBT001 - parametrised
+    loads: Loads, law: Law, name: str, setting: str, broken: dict[str, str], found: bool
 ) -> None:
     """Micro-batches that are not averaged, a KL without gradient, a metric over padding, an estimator, a sign."""
     target, boundaries = _bound(loads, broken if found else {})
-    judgement = judged_at(law, boundaries[name, setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(law, boundaries[name, setting], setting, target, found=found)

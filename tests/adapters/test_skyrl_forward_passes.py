@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.test_skyrl_rollout import BATCH, CONFIG, PREPROCESS
 from rl_sentinel.adapters.skyrl import FRAMEWORK, forward_passes
@@ -74,18 +74,11 @@ def test_both_boundaries_answer(loads: Loads) -> None:
 )
 @pytest.mark.parametrize("found", [False, True])
 def test_found_where_broken_alone(  # noqa: PLR0913 - parametrised
-    loads: Loads,
-    law: Law,
-    setting: str,
-    sound: dict[str, str],
-    broken: dict[str, str],
-    found: bool,  # noqa: FBT001 - parametrised
+    loads: Loads, law: Law, setting: str, sound: dict[str, str], broken: dict[str, str], found: bool
 ) -> None:
     """A pass stored under another name, and a ratio that is logged as a difference."""
     target = _target(loads, **(broken if found else sound))
-    judgement = judged_at(law, _bound(target)["passes", setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(law, _bound(target)["passes", setting], setting, target, found=found)
 
 
 def test_round_trips(loads: Loads) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.skyrl import FRAMEWORK, generator_metrics
 from rl_sentinel.adapters.target import Target
@@ -114,12 +114,10 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
     [("cut", False), ("sampled", True), ("texts", True)],
     ids=["what is returned", "before it is cut", "characters"],
 )
-def test_lengths(loads: Loads, measured: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_lengths(loads: Loads, measured: str, found: bool) -> None:
     target, bound = _bound(loads, MEASURED=measured)
     assert answering({("generator", name): boundary for name, boundary in bound.items()}, target) == []
-    judgement = judged_at(MET001, bound["batched, metrics"], "batched, metrics", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(MET001, bound["batched, metrics"], "batched, metrics", target, found=found)
 
 
 @pytest.mark.parametrize("setting", ["conversation, scores", "one turn, scores"])
@@ -128,12 +126,12 @@ def test_lengths(loads: Loads, measured: str, found: bool) -> None:  # noqa: FBT
     [({}, False), ({"UNDEFINED": "True"}, True), ({"PAID": "paid[:1]"}, None), ({"PAID": "paid[-1] / 2"}, True)],
     ids=["summed", "missing for rewards per token", "first turn only", "halved"],
 )
-def test_scores(loads: Loads, setting: str, broken: dict[str, str], found: bool | None) -> None:  # noqa: FBT001
+def test_scores(loads: Loads, setting: str, broken: dict[str, str], found: bool | None) -> None:
     """A score of the first turn only is wrong for conversations of several turns."""
     target, bound = _bound(loads, **broken)
-    judgement = judged_at(MET001, bound[setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is (setting.startswith("conversation") if found is None else found)
+    check_verdict(
+        MET001, bound[setting], setting, target, found=(setting.startswith("conversation") if found is None else found)
+    )
 
 
 def test_round_trip(loads: Loads) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from adapters.checks import answering, judged_at, outputs_of
+from adapters.checks import answering, check_verdict, outputs_of
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.skyrl import FRAMEWORK, inference_clients
 from rl_sentinel.adapters.target import Target
@@ -143,9 +143,7 @@ def test_responses(loads: Loads, client: str, setting: str) -> None:
     outputs = outputs_of(target, boundary, setting, batch)
     assert torch.equal(outputs["token"], batch.token)
     assert torch.equal(outputs["rollout_logprob"], batch.rollout_logprob)
-    judgement = judged_at(PLC004, boundary, setting, target)
-    assert judgement.tried > 0
-    assert judgement.found is None
+    check_verdict(PLC004, boundary, setting, target, found=False)
 
 
 @pytest.mark.parametrize(
@@ -162,15 +160,13 @@ def test_responses_that_are_put_together_wrongly(
     loads: Loads, words: dict[str, str], client: str, setting: str
 ) -> None:
     target, every = _bound(loads, **words)
-    assert judged_at(PLC004, every[client, setting], setting, target).found is not None
+    check_verdict(PLC004, every[client, setting], setting, target, found=True)
 
 
 @pytest.mark.parametrize(("penalty", "found"), [("params.repetition_penalty", False), ("1.0", True)])
-def test_parameter_that_is_not_sent(loads: Loads, penalty: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_parameter_that_is_not_sent(loads: Loads, penalty: str, found: bool) -> None:
     target, every = _bound(loads, PENALTY=penalty)
-    judgement = judged_at(CFG001, every["RemoteInferenceClient", "penalty"], "penalty", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(CFG001, every["RemoteInferenceClient", "penalty"], "penalty", target, found=found)
 
 
 def test_round_trip(loads: Loads) -> None:

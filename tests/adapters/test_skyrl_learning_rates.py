@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.skyrl import FRAMEWORK, learning_rates
 from rl_sentinel.adapters.target import Target
@@ -96,11 +96,9 @@ def test_answers(loads: Loads) -> None:
     ],
     ids=["policy", "critic", "epochs forgotten", "mini-batches of the policy"],
 )
-def test_planned_steps(loads: Loads, words: dict[str, str], setting: str, found: bool) -> None:  # noqa: FBT001
+def test_planned_steps(loads: Loads, words: dict[str, str], setting: str, found: bool) -> None:
     target, every = _bound(loads, **words)
-    judgement = judged_at(REF001, every[setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(REF001, every[setting], setting, target, found=found)
 
 
 def test_round_trip(loads: Loads) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from adapters.checks import answering, judged_at, outputs_of
+from adapters.checks import answering, check_verdict, outputs_of
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.skyrl import FRAMEWORK
 from rl_sentinel.adapters.skyrl.loop_steps import boundaries
@@ -145,18 +145,10 @@ def test_by_hand(loads: Loads, path: str) -> None:
         (DAT002, SYNC, {"FIRST": "1"}, True),
     ],
 )
-def test_found_where_broken_alone(
-    loads: Loads,
-    law: Law,
-    path: str,
-    broken: dict[str, str],
-    found: bool,  # noqa: FBT001 - parametrised
-) -> None:
+def test_found_where_broken_alone(loads: Loads, law: Law, path: str, broken: dict[str, str], found: bool) -> None:
     """Epochs that start again, prompts that are dealt again, scores logged with the next step, and a lost epoch."""
     target, bound = _bound(loads, **broken)
-    judgement = judged_at(law, bound[path], "2 epochs", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(law, bound[path], "2 epochs", target, found=found)
 
 
 def test_release_that_wakes_its_engines_itself(loads: Loads) -> None:

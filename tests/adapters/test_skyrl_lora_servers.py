@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict, judged_at
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.skyrl import FRAMEWORK
 from rl_sentinel.adapters.skyrl.lora_servers import boundaries
@@ -67,8 +67,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
 def test_sound(loads: Loads) -> None:
     target, boundary = _bound(loads)
     assert answering({("servers", "default"): boundary}, target) == []
-    judgement = judged_at(RES001, boundary, "default", target)
-    assert (judgement.tried > 0, judgement.found) == (True, None)
+    check_verdict(RES001, boundary, "default", target, found=False)
     check_round_trip(target, boundary)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.skyrl_worker_specimen import FILES
 from rl_sentinel.adapters.skyrl import FRAMEWORK, megatron_worker
@@ -161,7 +161,7 @@ def test_all_boundaries_answer(loads: Loads) -> None:
     target, boundaries = _bound(loads)
     assert len(boundaries) == 5
     assert answering(boundaries, target) == []
-    assert judged_at(MET005, boundaries["metric", "metrics"], "metrics", target).found is None
+    check_verdict(MET005, boundaries["metric", "metrics"], "metrics", target, found=False)
 
 
 @pytest.mark.parametrize("found", [False, True])
@@ -173,12 +173,7 @@ def test_all_boundaries_answer(loads: Loads) -> None:
     ],
 )
 def test_update_of_earlier_releases(  # noqa: PLR0913 - parametrised
-    loads: Loads,
-    law: Law,
-    stage: str,
-    setting: str,
-    broken: dict[str, str],
-    found: bool,  # noqa: FBT001 - parametrised
+    loads: Loads, law: Law, stage: str, setting: str, broken: dict[str, str], found: bool
 ) -> None:
     """A mean over a token too many, a KL's sign."""
     place = "skyrl/backends/skyrl_train"
@@ -202,9 +197,7 @@ def test_update_of_earlier_releases(  # noqa: PLR0913 - parametrised
     boundaries: dict[tuple[str, str], Boundary] = {(one.stage, next(iter(one.settings))): one for one in made}
     assert len(boundaries) == 4
     assert answering(boundaries, target) == []
-    judgement = judged_at(law, boundaries[stage, setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(law, boundaries[stage, setting], setting, target, found=found)
 
 
 @pytest.mark.slow
@@ -225,15 +218,8 @@ CASES: list[tuple[Law, str, str, dict[str, str]]] = [
 @pytest.mark.parametrize(("law", "stage", "setting", "broken"), CASES)
 @pytest.mark.parametrize("found", [False, True])
 def test_found_where_broken_alone(  # noqa: PLR0913 - parametrised
-    loads: Loads,
-    law: Law,
-    stage: str,
-    setting: str,
-    broken: dict[str, str],
-    found: bool,  # noqa: FBT001 - parametrised
+    loads: Loads, law: Law, stage: str, setting: str, broken: dict[str, str], found: bool
 ) -> None:
     """A KL over the micro-batches that train, a loss that ranks average, a response cut at its end, signs, scales."""
     target, boundaries = _bound(loads, **(broken if found else {}))
-    judgement = judged_at(law, boundaries[stage, setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(law, boundaries[stage, setting], setting, target, found=found)

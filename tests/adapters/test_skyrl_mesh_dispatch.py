@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.test_skyrl_rollout import CONFIG, PREPROCESS
 from rl_sentinel.adapters.skyrl import FRAMEWORK, mesh_dispatch
@@ -106,6 +106,4 @@ def test_reads_back(loads: Loads) -> None:
 def test_rows_of_ranks(loads: Loads, broken: dict[str, str], *, found: bool) -> None:
     """Rows by another rank, the outputs of the first stage, parts in another order."""
     target, boundary = _bound(loads, **broken)
-    judgement = judged_at(PLC004, boundary, "default", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(PLC004, boundary, "default", target, found=found)

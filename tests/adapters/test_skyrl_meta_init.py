@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict, judged_at
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.skyrl import FRAMEWORK
 from rl_sentinel.adapters.skyrl.meta_init import boundaries
@@ -53,8 +53,7 @@ def test_sound(loads: Loads) -> None:
     target, boundary = _bound(loads, SOUND)
     assert answering({("model", setting): boundary for setting in boundary.settings}, target) == []
     for setting in boundary.settings:
-        judgement = judged_at(CFG002, boundary, setting, target)
-        assert (judgement.tried > 0, judgement.found) == (True, None)
+        check_verdict(CFG002, boundary, setting, target, found=False)
     check_round_trip(target, boundary)
 
 
@@ -65,4 +64,4 @@ def test_broken(loads: Loads, cast: str, output: str) -> None:
     found = judged_at(CFG002, boundary, "bfloat16", target).found
     assert found is not None
     assert found.expectation.output == f"bytes of a {output}"
-    assert judged_at(CFG002, boundary, "float32", target).found is None
+    check_verdict(CFG002, boundary, "float32", target, found=False)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.test_skyrl_rollout import BATCH, CONFIG, PREPROCESS
 from rl_sentinel.adapters.skyrl import FRAMEWORK, metrics
@@ -102,15 +102,7 @@ CASES = [
 
 @pytest.mark.parametrize(("law", "name", "broken"), CASES)
 @pytest.mark.parametrize("found", [False, True])
-def test_found_where_broken_alone(
-    loads: Loads,
-    law: Law,
-    name: str,
-    broken: dict[str, str],
-    found: bool,  # noqa: FBT001 - parametrised
-) -> None:
+def test_found_where_broken_alone(loads: Loads, law: Law, name: str, broken: dict[str, str], found: bool) -> None:
     """A mean over one response too many, a minimum of padding, a mean that depends on micro-batches."""
     target = _target(loads, **(broken if found else {}))
-    judgement = judged_at(law, _bound(target)[name], "default", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(law, _bound(target)[name], "default", target, found=found)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import judged_at
+from adapters.checks import check_verdict
 from adapters.kit.round_trip import check_round_trip
 from adapters.skyrl_worker_specimen import CONFIG, FILES
 from adapters.test_skyrl_megatron_worker import PADDING, REPLAY
@@ -93,9 +93,7 @@ def _bound(loads: Loads, empty: str) -> tuple[Target, dict[str, Boundary]]:
 def test_micro_batches_that_count_as_padding(loads: Loads, worker: str, empty: str, *, found: bool) -> None:
     target, bound = _bound(loads, empty)
     check_round_trip(target, bound[worker])
-    judgement = judged_at(PLC004, bound[worker], "by tokens", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) == found
+    check_verdict(PLC004, bound[worker], "by tokens", target, found=found)
 
 
 def test_a_release_that_logs_no_count(loads: Loads) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.skyrl_worker_specimen import CONFIG, TRAINER
 from adapters.test_skyrl_rollout import PREPROCESS
@@ -105,8 +105,7 @@ def test_sound(loads: Loads) -> None:
     check_round_trips(target, [boundary])
     for setting in boundary.settings:
         for law in (PLC004, DAT002):
-            judgement = judged_at(law, boundary, setting, target)
-            assert (judgement.tried > 0, judgement.found) == (True, None)
+            check_verdict(law, boundary, setting, target, found=False)
 
 
 @pytest.mark.parametrize(
@@ -119,8 +118,8 @@ def test_sound(loads: Loads) -> None:
 def test_broken(loads: Loads, broken: dict[str, str], law: Law, setting: str) -> None:
     """Results left in the order of the cut, and a row that trains again while another rank is not done."""
     target, boundary = _bound(loads, **broken)
-    assert judged_at(law, boundary, "by rows", target).found is None
-    assert judged_at(law, boundary, setting, target).found is not None
+    check_verdict(law, boundary, "by rows", target, found=False)
+    check_verdict(law, boundary, setting, target, found=True)
 
 
 def test_other_layout(loads: Loads) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.skyrl import FRAMEWORK, mini_batches
 from rl_sentinel.adapters.target import Target
@@ -114,9 +114,7 @@ def test_answers(loads: Loads) -> None:
 )
 def test_sound(loads: Loads, law: Law, setting: str) -> None:
     target, every = _bound(loads)
-    judgement = judged_at(law, every[setting], setting, target)
-    assert judgement.tried > 0
-    assert judgement.found is None
+    check_verdict(law, every[setting], setting, target, found=False)
 
 
 @pytest.mark.parametrize(
@@ -130,12 +128,12 @@ def test_sound(loads: Loads, law: Law, setting: str) -> None:
 )
 def test_faults(loads: Loads, words: dict[str, str], law: Law, setting: str) -> None:
     target, every = _bound(loads, **words)
-    assert judged_at(law, every[setting], setting, target).found is not None
+    check_verdict(law, every[setting], setting, target, found=True)
 
 
 def test_mini_batches_of_a_fixed_number_of_rows_fit_equal_groups(loads: Loads) -> None:
     target, every = _bound(loads, BY_PROMPT="False")
-    assert judged_at(PLC004, every["responses"], "responses", target).found is None
+    check_verdict(PLC004, every["responses"], "responses", target, found=False)
 
 
 def test_a_prompt_is_one_trajectory() -> None:

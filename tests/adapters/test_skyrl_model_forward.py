@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.skyrl import FRAMEWORK, model_forward
 from rl_sentinel.adapters.target import Target
@@ -57,8 +57,7 @@ def test_answers_and_reads_back(loads: Loads) -> None:
     assert answering({("model", setting): boundary for setting in boundary.settings}, target) == []
     check_round_trips(target, [boundary])
     for setting in boundary.settings:
-        judgement = judged_at(REF001, boundary, setting, target)
-        assert (judgement.tried > 0, judgement.found) == (True, None)
+        check_verdict(REF001, boundary, setting, target, found=False)
 
 
 @pytest.mark.parametrize(
@@ -73,4 +72,4 @@ def test_answers_and_reads_back(loads: Loads) -> None:
 def test_broken(loads: Loads, broken: dict[str, str], setting: str) -> None:
     """Temperature, positions, labels that are not shifted, positions that do not restart."""
     target, boundary = _bound(loads, **broken)
-    assert judged_at(REF001, boundary, setting, target).found is not None
+    check_verdict(REF001, boundary, setting, target, found=True)

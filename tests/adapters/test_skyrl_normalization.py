@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import bound, judged_at
+from adapters.checks import bound, check_verdict
 from adapters.test_skyrl import _files
 from rl_sentinel.adapters.skyrl import FRAMEWORK
 from rl_sentinel.adapters.target import Target
@@ -30,13 +30,11 @@ SIGNATURES = {
 
 @pytest.mark.parametrize("parameters", SIGNATURES)
 @pytest.mark.parametrize(("count", "found"), [("mask.sum()", False), ("mask.numel()", True)])
-def test_a_mean_over_padding(loads: Loads, parameters: str, count: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_a_mean_over_padding(loads: Loads, parameters: str, count: str, found: bool) -> None:
     tree = _files(fixed=True)
     utils, trainer = "skyrl/backends/skyrl_train/utils/ppo_utils.py", "skyrl/train/trainer.py"
     tree[utils] = tree[utils].replace("def normalize_advantages_dict", "def unused")
     method = METHOD.replace("MINI_BATCHES", parameters).replace("FIRST", SIGNATURES[parameters])
     tree[trainer] += method.replace("COUNT", count)
     target = loads(FRAMEWORK, tree)
-    judgement = judged_at(PAD001, bound(FRAMEWORK, target)["_normalize_advantages", "default"], "default", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(PAD001, bound(FRAMEWORK, target)["_normalize_advantages", "default"], "default", target, found=found)

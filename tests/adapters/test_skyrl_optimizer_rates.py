@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import judged_at
+from adapters.checks import check_verdict
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.skyrl import FRAMEWORK, optimizer_rates
 from rl_sentinel.adapters.target import Target
@@ -132,6 +132,4 @@ def test_settings(loads: Loads) -> None:
 )
 def test_schedules(loads: Loads, words: dict[str, str], setting: str, *, found: bool) -> None:
     target, bound = _bound(loads, **words)
-    judgement = judged_at(REF001, bound[setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) == found
+    check_verdict(REF001, bound[setting], setting, target, found=found)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import judged_at
+from adapters.checks import check_verdict
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.skyrl import FRAMEWORK, overlong_penalty
 from rl_sentinel.adapters.target import Target
@@ -56,15 +56,13 @@ def _files(length: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("length", "found"), [("len(ids)", False), ("len(ids) - 1", True), ("min(len(ids), 3)", True)])
-def test_penalty_of_long_responses(loads: Loads, length: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_penalty_of_long_responses(loads: Loads, length: str, found: bool) -> None:
     """A penalty that begins one token late, or stops to rise, is found; rewards changed in place are not."""
     target = loads(FRAMEWORK, _files(length))
     (boundary,) = overlong_penalty.boundaries(target)
     assert isinstance(boundary, Boundary)
     check_round_trips(target, [boundary])
-    judgement = judged_at(REF001, boundary, "overlong", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(REF001, boundary, "overlong", target, found=found)
 
 
 def test_release_without_examples(loads: Loads) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from adapters.checks import answering, judged_at, outputs_of
+from adapters.checks import answering, check_verdict, outputs_of
 from adapters.kit.round_trip import check_round_trips
 from adapters.skyrl_worker_specimen import FILES
 from rl_sentinel.adapters.skyrl import FRAMEWORK, packed_supervised
@@ -166,14 +166,7 @@ CASES: list[tuple[Law, dict[str, str]]] = [
 
 @pytest.mark.parametrize(("law", "broken"), CASES)
 @pytest.mark.parametrize("found", [False, True])
-def test_found_where_broken_alone(
-    loads: Loads,
-    law: Law,
-    broken: dict[str, str],
-    found: bool,  # noqa: FBT001 - parametrised
-) -> None:
+def test_found_where_broken_alone(loads: Loads, law: Law, broken: dict[str, str], found: bool) -> None:
     """A mask that is not shifted, a count of all places, a mean over rows that are packed, a count of each rank."""
     target, boundary = _bound(loads, **(broken if found else {}))
-    judgement = judged_at(law, boundary, "supervised, packed", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(law, boundary, "supervised, packed", target, found=found)

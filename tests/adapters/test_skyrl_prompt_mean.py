@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trip
 from adapters.skyrl_worker_specimen import FILES
 from rl_sentinel.adapters.skyrl import FRAMEWORK
@@ -96,9 +96,7 @@ def test_release_without_this_mean(loads: Loads) -> None:
         ({"LAST": "first + 1"}, True),
     ],
 )
-def test_formula(loads: Loads, broken: dict[str, str], found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_formula(loads: Loads, broken: dict[str, str], found: bool) -> None:
     """Prompts by their place in the mini-batch, all prompts of the batch, and tokens of one response."""
     target, boundary = _bound(loads, **broken)
-    judgement = judged_at(REF001, boundary, "prompt_mean", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(REF001, boundary, "prompt_mean", target, found=found)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.skyrl import FRAMEWORK, async_rollout, prompt_filters, rollout
 from rl_sentinel.adapters.target import Target
@@ -211,15 +211,8 @@ CASES = [
 @pytest.mark.parametrize(("law", "name", "setting", "broken"), CASES)
 @pytest.mark.parametrize("found", [False, True])
 def test_found_where_broken_alone(  # noqa: PLR0913 - parametrised
-    loads: Loads,
-    law: Law,
-    name: str,
-    setting: str,
-    broken: dict[str, str],
-    found: bool,  # noqa: FBT001 - parametrised
+    loads: Loads, law: Law, name: str, setting: str, broken: dict[str, str], found: bool
 ) -> None:
     """A row of padding that trains, prompts in another order, a rejected response that counts, a token's reward."""
     target = _target(loads, **(broken if found else {}))
-    judgement = judged_at(law, _bound(target)[name, setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(law, _bound(target)[name, setting], setting, target, found=found)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from rl_sentinel.adapters.skyrl import FRAMEWORK, staleness
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
@@ -83,8 +83,7 @@ def test_sound(loads: Loads) -> None:
     assert answering({(name, s): one for name, one in found.items() for s in one.settings}, target) == []
     for name, law in (("_AsyncStalenessManager", STA001), ("_AsyncDataloader", DAT002)):
         for setting in found[name].settings:
-            judgement = judged_at(law, found[name], setting, target)
-            assert (judgement.tried > 0, judgement.found) == (True, None)
+            check_verdict(law, found[name], setting, target, found=False)
 
 
 @pytest.mark.parametrize(
@@ -94,11 +93,11 @@ def test_sound(loads: Loads) -> None:
 def test_miscounted(loads: Loads, broken: dict[str, str], setting: str) -> None:
     """A restart that counts the update at work, and a sample that is thrown away and keeps its place."""
     target, found = _bound(loads, **broken)
-    assert judged_at(STA001, found["_AsyncStalenessManager"], setting, target).found is not None
+    check_verdict(STA001, found["_AsyncStalenessManager"], setting, target, found=True)
 
 
 def test_drawn_again(loads: Loads) -> None:
     """A restored loader that forgets what was consumed draws it again."""
     target, found = _bound(loads, LOADED="set()")
-    assert judged_at(DAT002, found["_AsyncDataloader"], "not restarted", target).found is None
-    assert judged_at(DAT002, found["_AsyncDataloader"], "restarted", target).found is not None
+    check_verdict(DAT002, found["_AsyncDataloader"], "not restarted", target, found=False)
+    check_verdict(DAT002, found["_AsyncDataloader"], "restarted", target, found=True)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from adapters.checks import judged_at, outputs_of
+from adapters.checks import check_verdict, outputs_of
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.skyrl import FRAMEWORK, step_merging
 from rl_sentinel.adapters.target import Target
@@ -79,12 +79,10 @@ def test_by_hand(loads: Loads, setting: str) -> None:
 
 @pytest.mark.parametrize("broken", [{"trained": "1"}, {"last_only": "True"}])
 @pytest.mark.parametrize("found", [False, True])
-def test_found_where_broken_alone(loads: Loads, broken: dict[str, str], found: bool) -> None:  # noqa: FBT001
+def test_found_where_broken_alone(loads: Loads, broken: dict[str, str], found: bool) -> None:
     """An observation that is trained, and a reward of an earlier step that is lost."""
     target, bound = _bound(loads, **(broken if found else {}))
-    judgement = judged_at(PLC004, bound["prompts extend"], "prompts extend", target)
-    assert judgement.tried
-    assert (judgement.found is not None) is found
+    check_verdict(PLC004, bound["prompts extend"], "prompts extend", target, found=found)
 
 
 def test_round_trip(loads: Loads) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from adapters.checks import answering, judged_at, outputs_of
+from adapters.checks import answering, check_verdict, outputs_of
 from adapters.kit.round_trip import check_round_trips
 from adapters.skyrl_worker_specimen import FILES
 from rl_sentinel.adapters.skyrl import FRAMEWORK, supervised
@@ -136,25 +136,18 @@ CASES: list[tuple[Law, str, str, dict[str, str]]] = [
 @pytest.mark.parametrize(("law", "stage", "setting", "broken"), CASES)
 @pytest.mark.parametrize("found", [False, True])
 def test_found_where_broken_alone(  # noqa: PLR0913 - parametrised
-    loads: Loads,
-    law: Law,
-    stage: str,
-    setting: str,
-    broken: dict[str, str],
-    found: bool,  # noqa: FBT001 - parametrised
+    loads: Loads, law: Law, stage: str, setting: str, broken: dict[str, str], found: bool
 ) -> None:
     """A count of all places, a share of the micro-batch, a count of the micro-batch, an average of sums."""
     target, boundaries = _bound(loads, **(broken if found else {}))
-    judgement = judged_at(law, boundaries[stage], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(law, boundaries[stage], setting, target, found=found)
 
 
 @pytest.mark.parametrize(
     ("law", "count"), [(REF001, "mask.numel()"), (SPL002, "mask.sum().clamp(min=1) / 2 * self.size")]
 )
 @pytest.mark.parametrize("found", [False, True])
-def test_on_megatron(loads: Loads, law: Law, count: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_on_megatron(loads: Loads, law: Law, count: str, found: bool) -> None:
     """The same through Megatron's schedule, and a count of all places or of the micro-batch."""
     place = "skyrl/backends/skyrl_train"
     source = MEGATRON
@@ -166,7 +159,5 @@ def test_on_megatron(loads: Loads, law: Law, count: str, found: bool) -> None:  
     )
     target = loads(FRAMEWORK, {**FILES, **files})
     made = {one.stage: one for one in supervised.boundaries(target) if isinstance(one, Boundary)}
-    judgement = judged_at(law, made["policy-loss"], "supervised, loss", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(law, made["policy-loss"], "supervised, loss", target, found=found)
     check_round_trips(target, made.values())

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from adapters.checks import answering, judged_at, outputs_of
+from adapters.checks import answering, check_verdict, outputs_of
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.skyrl import FRAMEWORK
 from rl_sentinel.adapters.skyrl.supervised_loop import boundaries
@@ -92,15 +92,7 @@ def test_by_hand(loads: Loads, setting: str) -> None:
         (MET006, SETTINGS[0], {"LOGGED": "self.global_step - 1"}, True),
     ],
 )
-def test_found_where_broken_alone(
-    loads: Loads,
-    law: Law,
-    setting: str,
-    broken: dict[str, str],
-    found: bool,  # noqa: FBT001 - parametrised
-) -> None:
+def test_found_where_broken_alone(loads: Loads, law: Law, setting: str, broken: dict[str, str], found: bool) -> None:
     """A batch that is drawn ahead and lost, and numbers that are logged a step early."""
     target, boundary = _bound(loads, **broken)
-    judgement = judged_at(law, boundary, setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(law, boundary, setting, target, found=found)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.skyrl_worker_specimen import FILES
 from rl_sentinel.adapters.skyrl import FRAMEWORK, tinker_sampling
@@ -164,18 +164,10 @@ CASES: list[tuple[Law, str, dict[str, str]]] = [
 
 @pytest.mark.parametrize(("law", "setting", "broken"), CASES)
 @pytest.mark.parametrize("found", [False, True])
-def test_found_where_broken_alone(
-    loads: Loads,
-    law: Law,
-    setting: str,
-    broken: dict[str, str],
-    found: bool,  # noqa: FBT001 - parametrised
-) -> None:
+def test_found_where_broken_alone(loads: Loads, law: Law, setting: str, broken: dict[str, str], found: bool) -> None:
     """One seed for all samples, answers swapped, a response cut off that seems whole, a chunk or an option lost."""
     target, boundaries = _bound(loads, **(broken if found else {}))
-    judgement = judged_at(law, boundaries[setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(law, boundaries[setting], setting, target, found=found)
 
 
 def test_a_release_with_engines_of_its_own(loads: Loads) -> None:

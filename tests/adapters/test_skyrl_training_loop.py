@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.skyrl import FRAMEWORK, training_loop
 from rl_sentinel.adapters.target import Target
@@ -138,9 +138,7 @@ def test_release_without_a_table(loads: Loads) -> None:
         ({"TOKENS": "output['response_ids'][::-1]"}, True),
     ],
 )
-def test_columns_of_other_rows(loads: Loads, setting: str, broken: dict[str, str], found: bool) -> None:  # noqa: FBT001
+def test_columns_of_other_rows(loads: Loads, setting: str, broken: dict[str, str], found: bool) -> None:
     """Prompts in the order of the data loader beside responses, and tokens in another order than their masks."""
     target, boundaries = _bound(loads, **broken)
-    judgement = judged_at(DAT001, boundaries[setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(DAT001, boundaries[setting], setting, target, found=found)

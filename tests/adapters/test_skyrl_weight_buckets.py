@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import judged_at
+from adapters.checks import check_verdict
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.skyrl import FRAMEWORK, weight_buckets
 from rl_sentinel.adapters.target import Target
@@ -72,9 +72,7 @@ def _bound(loads: Loads, together: str = "True", first: str = "0") -> tuple[Targ
 def test_weights_that_are_sent(loads: Loads, law: Law, words: dict[str, str], setting: str, *, found: bool) -> None:
     target, bound = _bound(loads, **words)
     check_round_trip(target, bound)
-    judgement = judged_at(law, bound, setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) == found
+    check_verdict(law, bound, setting, target, found=found)
 
 
 def test_a_release_without_buckets(loads: Loads) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import judged_at
+from adapters.checks import check_verdict
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.skyrl import FRAMEWORK, weight_updates
 from rl_sentinel.adapters.target import Target
@@ -101,9 +101,7 @@ def test_engines_that_sample_from_whole_weights(loads: Loads) -> None:
     assert set(bound) == SETTINGS
     for setting, one in bound.items():
         check_round_trip(target, one)
-        judgement = judged_at(PLC004, one, setting, target)
-        assert judgement.tried > 0
-        assert judgement.found is None
+        check_verdict(PLC004, one, setting, target, found=False)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +115,7 @@ def test_engines_that_sample_from_whole_weights(loads: Loads) -> None:
 )
 def test_engines_that_do_not(loads: Loads, words: dict[str, str], setting: str) -> None:
     target, bound = _bound(loads, **words)
-    assert judged_at(PLC004, bound[setting], setting, target).found is not None
+    check_verdict(PLC004, bound[setting], setting, target, found=True)
 
 
 def test_a_release_that_cannot_offload_the_cache(loads: Loads) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.skyrl_worker_specimen import FILES
 from rl_sentinel.adapters.skyrl import FRAMEWORK, worker
@@ -77,15 +77,8 @@ CASES: list[tuple[Law, str, str, dict[str, str]]] = [
 @pytest.mark.parametrize(("law", "stage", "setting", "broken"), CASES)
 @pytest.mark.parametrize("found", [False, True])
 def test_found_where_broken_alone(  # noqa: PLR0913 - parametrised
-    loads: Loads,
-    law: Law,
-    stage: str,
-    setting: str,
-    broken: dict[str, str],
-    found: bool,  # noqa: FBT001 - parametrised
+    loads: Loads, law: Law, stage: str, setting: str, broken: dict[str, str], found: bool
 ) -> None:
     """A sum divided again, a token too many, a mean that depends on micro-batches, a response cut off at its end."""
     target, boundaries = _bound(loads, **(broken if found else {}))
-    judgement = judged_at(law, boundaries[stage, setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(law, boundaries[stage, setting], setting, target, found=found)

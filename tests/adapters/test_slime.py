@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from adapters.checks import answering, bound, judged_at
+from adapters.checks import answering, bound, check_verdict, judged_at
 from adapters.kit.round_trip import check_round_trips
 from adapters.slime_specimen import files
 from rl_sentinel.adapters.kit.execution import execute, inputs_of
@@ -32,7 +32,7 @@ def test_all_boundaries_answer(loads: Loads) -> None:
 
 @pytest.mark.parametrize(("fixed", "found"), [(True, False), (False, True)])
 @pytest.mark.parametrize("setting", ["ppo", "ppo, coefficient 0"])
-def test_kl_that_is_a_reward(loads: Loads, setting: str, fixed: bool, found: bool) -> None:  # noqa: FBT001
+def test_kl_that_is_a_reward(loads: Loads, setting: str, fixed: bool, found: bool) -> None:
     """A shaped reward written where the KL was answers to the reward, also at coefficient 0."""
     target = loads(FRAMEWORK, files(fixed=fixed))
     boundaries = bound(FRAMEWORK, target)
@@ -43,11 +43,10 @@ def test_kl_that_is_a_reward(loads: Loads, setting: str, fixed: bool, found: boo
 
 
 @pytest.mark.parametrize(("fixed", "found"), [(True, False), (False, True)])
-def test_sequence_decision(loads: Loads, fixed: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_sequence_decision(loads: Loads, fixed: bool, found: bool) -> None:
     target = loads(FRAMEWORK, files(fixed=fixed))
     boundaries = bound(FRAMEWORK, target)
-    judgement = judged_at(SCP001, boundaries["compute_opsm_mask", "default"], "default", target)
-    assert (judgement.found is not None) is found
+    check_verdict(SCP001, boundaries["compute_opsm_mask", "default"], "default", target, found=found)
 
 
 def test_missing_functions_are_unbound(loads: Loads) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_specimen import early_files, files, files_with_own_loss, overlay
 from rl_sentinel.adapters.target import Target
@@ -46,74 +46,60 @@ def test_every_call_reads_back(loads: Loads) -> None:
 
 
 @pytest.mark.parametrize("weighs", [True, False])
-def test_logged_reward_is_weighted(loads: Loads, weighs: bool) -> None:  # noqa: FBT001 - parametrised
+def test_logged_reward_is_weighted(loads: Loads, weighs: bool) -> None:
     """A mean of rewards as their functions give them is no mean of the outcome."""
     target = loads(FRAMEWORK, files(weighs=weighs), overlay())
     boundary = _bound(target)[f"{GRPO}._generate_and_score_completions", "logged, weighted"]
-    judgement = judged_at(MET001, boundary, "logged, weighted", target)
-    assert (judgement.found is None) is weighs
-    assert judgement.tried > 0
+    check_verdict(MET001, boundary, "logged, weighted", target, found=not weighs)
 
 
 @pytest.mark.parametrize("apart", [True, False])
-def test_numbers_of_evaluation(loads: Loads, apart: bool) -> None:  # noqa: FBT001 - parametrised
+def test_numbers_of_evaluation(loads: Loads, apart: bool) -> None:
     """What evaluation logs under the numbers of training is not there."""
     target = loads(FRAMEWORK, files(apart=apart), overlay())
     boundary = _bound(target)[f"{GRPO}.prediction_step", "evaluation"]
-    judgement = judged_at(MET001, boundary, "evaluation", target)
-    assert (judgement.found is None) is apart
-    assert judgement.tried > 0
+    check_verdict(MET001, boundary, "evaluation", target, found=not apart)
 
 
 @pytest.mark.parametrize("apart", [True, False])
-def test_where_evaluation_logs(loads: Loads, apart: bool) -> None:  # noqa: FBT001 - parametrised
+def test_where_evaluation_logs(loads: Loads, apart: bool) -> None:
     """What an evaluation logs has the names of evaluations."""
     target = loads(FRAMEWORK, files(apart=apart), overlay())
     boundary = _bound(target)[f"{GRPO}.prediction_step -> {GRPO}.log", "evaluation"]
-    judgement = judged_at(MET006, boundary, "evaluation", target)
-    assert (judgement.found is None) is apart
-    assert judgement.tried > 0
+    check_verdict(MET006, boundary, "evaluation", target, found=not apart)
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_columns_of_a_row(loads: Loads, together: bool) -> None:  # noqa: FBT001 - parametrised
+def test_columns_of_a_row(loads: Loads, together: bool) -> None:
     """Log-probs of a row are those of its completion."""
     target = loads(FRAMEWORK, files(together=together), overlay())
     boundary = _bound(target)[f"{GRPO}._generate_and_score_completions", "columns of rows"]
-    judgement = judged_at(DAT001, boundary, "columns of rows", target)
-    assert (judgement.found is None) is together
-    assert judgement.tried > 0
+    check_verdict(DAT001, boundary, "columns of rows", target, found=not together)
 
 
 @pytest.mark.parametrize(("filtered", "sound"), [("True", True), ('name != "old_per_token_logps"', False)])
-def test_columns_of_a_filtered_row(loads: Loads, filtered: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_columns_of_a_filtered_row(loads: Loads, filtered: str, sound: bool) -> None:
     """A derived trainer that keeps some rows keeps them of all columns."""
     target = loads(FRAMEWORK, files(filtered=filtered), overlay())
     path = "trl.experimental.filter.filter_trainer.FilterTrainer._generate_and_score_completions"
-    judgement = judged_at(DAT001, _bound(target)[path, "columns of rows"], "columns of rows", target)
-    assert (judgement.found is None) is sound
-    assert judgement.tried > 0
+    check_verdict(DAT001, _bound(target)[path, "columns of rows"], "columns of rows", target, found=not sound)
 
 
 @pytest.mark.parametrize(("parts", "sound"), [("self.current_gradient_accumulation_steps", True), ("1", False)])
-def test_loss_of_a_derived_trainer(loads: Loads, parts: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_loss_of_a_derived_trainer(loads: Loads, parts: str, sound: bool) -> None:
     """The loss of a derived trainer is divided by the number of micro-batches of a step."""
     target = loads(FRAMEWORK, files_with_own_loss(parts), overlay())
     path = "trl.experimental.own.own_trainer.OwnTrainer._compute_loss"
     bound = {place: boundary for place, boundary in _bound(target).items() if place[0] == path}
     assert set(bound) == {(path, "grpo")}
-    judgement = judged_at(SPL001, bound[path, "grpo"], "grpo", target)
-    assert (judgement.found is None) is sound
-    assert judgement.tried > 0
+    check_verdict(SPL001, bound[path, "grpo"], "grpo", target, found=not sound)
 
 
 @pytest.mark.parametrize("setting", ["grpo", "dapo", "vLLM, capped"])
 def test_micro_batches_of_a_step(loads: Loads, setting: str) -> None:
     """Denominators, and weights of the sampler, are those of the whole step."""
     target = loads(FRAMEWORK, files(), overlay())
-    judgement = judged_at(SPL001, _bound(target)[f"{GRPO}._compute_loss", setting], setting, target)
-    assert judgement.found is None
-    assert judgement.tried > 0
+    check_verdict(SPL001, _bound(target)[f"{GRPO}._compute_loss", setting], setting, target, found=False)
 
 
 @pytest.mark.parametrize(
@@ -124,19 +110,15 @@ def test_ranks_of_a_step(loads: Loads, path: str, setting: str) -> None:
     target = loads(FRAMEWORK, files(), overlay())
     (boundary,) = [b for (p, s), b in _bound(target).items() if p.endswith(f"{path}.training_step") and s == setting]
     for law in (SPL001, SPL002, ONP001):
-        judgement = judged_at(law, boundary, setting, target)
-        assert judgement.found is None
-        assert judgement.tried > 0
+        check_verdict(law, boundary, setting, target, found=False)
 
 
 @pytest.mark.parametrize("reduces", [True, False])
-def test_numbers_over_ranks(loads: Loads, reduces: bool) -> None:  # noqa: FBT001 - parametrised
+def test_numbers_over_ranks(loads: Loads, reduces: bool) -> None:
     """A number of the first rank alone depends on how many ranks there are."""
     target = loads(FRAMEWORK, files(reduces=reduces), overlay())
     boundary = _bound(target)[f"{GRPO}.training_step", "logged over ranks"]
-    judgement = judged_at(MET005, boundary, "logged over ranks", target)
-    assert (judgement.found is None) is reduces
-    assert judgement.tried > 0
+    check_verdict(MET005, boundary, "logged over ranks", target, found=not reduces)
 
 
 def test_a_loss_that_samples(loads: Loads) -> None:
@@ -146,18 +128,14 @@ def test_a_loss_that_samples(loads: Loads) -> None:
     assert set(boundaries) == {(f"{GRPO}.compute_loss", "default"), (f"{GRPO}.compute_loss", "accumulated")}
     assert answering(boundaries, target) == []
     check_round_trips(target, boundaries.values())
-    judgement = judged_at(MET001, boundaries[f"{GRPO}.compute_loss", "default"], "default", target)
-    assert judgement.found is None
-    assert judgement.tried > 0
+    check_verdict(MET001, boundaries[f"{GRPO}.compute_loss", "default"], "default", target, found=False)
 
 
 @pytest.mark.parametrize(("steps", "sound"), [("self.current_gradient_accumulation_steps", True), ("1", False)])
-def test_accumulation_of_a_loss_that_samples(loads: Loads, steps: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_accumulation_of_a_loss_that_samples(loads: Loads, steps: str, sound: bool) -> None:
     """A loss that no step divides is as many times too large as there are micro-batches."""
     target = loads(FRAMEWORK, early_files(steps), overlay())
-    judgement = judged_at(SPL001, _bound(target)[f"{GRPO}.compute_loss", "accumulated"], "accumulated", target)
-    assert judgement.tried > 0
-    assert (judgement.found is None) is sound
+    check_verdict(SPL001, _bound(target)[f"{GRPO}.compute_loss", "accumulated"], "accumulated", target, found=not sound)
 
 
 def test_a_tree_without_trainers_is_unbound(loads: Loads) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from adapters.checks import answering, judged_at, outputs_of
+from adapters.checks import answering, check_verdict, outputs_of
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_specimen import overlay
 from rl_sentinel.adapters.target import Target
@@ -69,17 +69,10 @@ CASES: list[tuple[Law, dict[str, str]]] = [
 
 @pytest.mark.parametrize(("law", "broken"), CASES)
 @pytest.mark.parametrize("found", [False, True])
-def test_found_where_broken_alone(
-    loads: Loads,
-    law: Law,
-    broken: dict[str, str],
-    found: bool,  # noqa: FBT001 - parametrised
-) -> None:
+def test_found_where_broken_alone(loads: Loads, law: Law, broken: dict[str, str], found: bool) -> None:
     """A value that is added to the reward, and padding that counts."""
     target, boundary = _bound(loads, **(broken if found else {}))
-    judgement = judged_at(law, boundary, "default", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(law, boundary, "default", target, found=found)
 
 
 #: How the trainer samples one completion for each prompt, and scores it.
@@ -114,7 +107,7 @@ SAMPLED: list[tuple[dict[str, str], bool]] = [
 
 
 @pytest.mark.parametrize(("choices", "found"), SAMPLED)
-def test_sampled_completions(loads: Loads, choices: dict[str, str], found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_sampled_completions(loads: Loads, choices: dict[str, str], found: bool) -> None:
     """The end token counts, padding does not, and each prompt has its own value."""
     samples = SAMPLES
     for name, code in {"mask": "mask", "ref": "self.ref_model", "known": "text", **choices}.items():
@@ -126,6 +119,4 @@ def test_sampled_completions(loads: Loads, choices: dict[str, str], found: bool)
     assert isinstance(boundary, Boundary)
     assert answering({("loss", "sampled"): boundary}, target) == []
     check_round_trips(target, [boundary])
-    judgement = judged_at(REF001, boundary, "sampled", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(REF001, boundary, "sampled", target, found=found)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_async_specimen import files
 from adapters.trl_specimen import overlay
@@ -70,21 +70,17 @@ def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
         (MET001, LOGGED, {"room": "sum(passed)"}),
     ],
 )
-def test_faults(loads: Loads, law: Law, path: str, choices: dict[str, str], sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_faults(loads: Loads, law: Law, path: str, choices: dict[str, str], sound: bool) -> None:
     """Ratios clipped at the range, means over trained tokens, weights of their own samples, one count for all ranks."""
     target = loads(FRAMEWORK, files(**({} if sound else choices)), overlay())
     setting = {SPL002: "over ranks", PAD001: "top entropy", CFG004: "router"}.get(
         law, "logged" if path == LOGGED else "default"
     )
-    judgement = judged_at(law, _bound(target)[path, setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is None) is sound
+    check_verdict(law, _bound(target)[path, setting], setting, target, found=not sound)
 
 
 @pytest.mark.parametrize(("rank", "sound"), [("1 - self.args.top_entropy_quantile", True), ("0.25", False)])
-def test_tokens_of_high_entropy(loads: Loads, rank: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_tokens_of_high_entropy(loads: Loads, rank: str, sound: bool) -> None:
     """A share of 0.25 keeps the upper quarter of the tokens, not the upper three quarters."""
     target = loads(FRAMEWORK, files(rank=rank), overlay())
-    judgement = judged_at(REF001, _bound(target)[GMPO, "top entropy"], "top entropy", target)
-    assert judgement.tried > 0
-    assert (judgement.found is None) is sound
+    check_verdict(REF001, _bound(target)[GMPO, "top entropy"], "top entropy", target, found=not sound)

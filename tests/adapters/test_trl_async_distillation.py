@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_specimen import files, filled, overlay
 from rl_sentinel.adapters.target import Target
@@ -97,6 +97,4 @@ def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
 def test_faults(loads: Loads, law: Law, setting: str, choices: dict[str, str], *, sound: bool) -> None:
     """The teacher's words of the token before, entropy of prompts, and a count of one rank's tokens."""
     target, boundaries = _bound(loads, **({} if sound else choices))
-    judgement = judged_at(law, boundaries[setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is None) is sound
+    check_verdict(law, boundaries[setting], setting, target, found=not sound)

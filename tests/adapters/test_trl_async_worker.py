@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_data_specimen import DATASETS
 from adapters.trl_specimen import filled, overlay
@@ -236,6 +236,4 @@ def test_all_boundaries_answer_and_read_back(loads: Loads, form: str) -> None:
 def test_faults(loads: Loads, law: Law, setting: str, broken: dict[str, str], *, sound: bool) -> None:
     """Each completion is one sample with its own columns, and only scored completions are compared."""
     target, boundaries = _load(loads, prompts="list[list[int]]", **({} if sound else broken))
-    judgement = judged_at(law, boundaries[setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is None) is sound
+    check_verdict(law, boundaries[setting], setting, target, found=not sound)

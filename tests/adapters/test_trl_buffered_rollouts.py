@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_inline_specimen import overlay
 from adapters.trl_pairs_specimen import filled
@@ -63,14 +63,7 @@ CASES = [("prompts, truncated", {"sent": "prompts"}), ("prompts of any length", 
 
 @pytest.mark.parametrize(("setting", "broken"), CASES)
 @pytest.mark.parametrize("found", [False, True])
-def test_found_where_broken_alone(
-    loads: Loads,
-    setting: str,
-    broken: dict[str, str],
-    found: bool,  # noqa: FBT001 - parametrised
-) -> None:
+def test_found_where_broken_alone(loads: Loads, setting: str, broken: dict[str, str], found: bool) -> None:
     """A whole prompt is sampled from and a cut one trains; completions of other prompts."""
     target, boundaries = _bound(loads, **(broken if found else {}))
-    judgement = judged_at(DAT001, boundaries[setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(DAT001, boundaries[setting], setting, target, found=found)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_data_specimen import DATASETS
 from adapters.trl_inline_specimen import overlay
@@ -108,24 +108,14 @@ CASES = [
 
 
 @pytest.mark.parametrize(("law", "setting", "counted", "sound"), CASES)
-def test_tokens_by_which_a_step_is_divided(
-    loads: Loads,
-    law: Law,
-    setting: str,
-    counted: str,
-    sound: bool,  # noqa: FBT001 - parametrised
-) -> None:
+def test_tokens_by_which_a_step_is_divided(loads: Loads, law: Law, setting: str, counted: str, sound: bool) -> None:
     """A loader that repeats its batch counts its tokens once per micro-batch; a data set's are not those sampled."""
     target, boundaries = _bound(loads, counted)
-    judgement = judged_at(law, boundaries[setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is None) is sound
+    check_verdict(law, boundaries[setting], setting, target, found=not sound)
 
 
 @pytest.mark.parametrize(("student", "sound"), [("model", True), ("self.accelerator.unwrap_model(model)", False)])
-def test_forward_pass_of_the_wrapper(loads: Loads, student: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_forward_pass_of_the_wrapper(loads: Loads, student: str, sound: bool) -> None:
     """Ranks share a gradient only after a forward pass of the model's wrapper."""
     target, boundaries = _bound(loads, student=student)
-    judgement = judged_at(CFG002, boundaries[PARALLEL], PARALLEL, target)
-    assert judgement.tried > 0
-    assert (judgement.found is None) is sound
+    check_verdict(CFG002, boundaries[PARALLEL], PARALLEL, target, found=not sound)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict, judged_at
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_conversations_specimen import TRANSFORMERS, files
 from adapters.trl_specimen import overlay
@@ -63,7 +63,7 @@ def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
 
 
 @pytest.mark.parametrize(("cut", "sound"), [("shared", True), ("commonprefix([question, text])", False)])
-def test_prompt_that_one_reply_shortens(loads: Loads, cut: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_prompt_that_one_reply_shortens(loads: Loads, cut: str, sound: bool) -> None:
     """A prompt that gives up its last word for one reply gives it to the other one too."""
     target = _load(loads, cut=cut)
     assert _sound(target, APPLY, "pairs, thoughts") is sound
@@ -71,13 +71,13 @@ def test_prompt_that_one_reply_shortens(loads: Loads, cut: str, sound: bool) -> 
 
 
 @pytest.mark.parametrize(("asks", "sound"), [("False", True), ("True", False)])
-def test_conversation_that_has_ended(loads: Loads, asks: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_conversation_that_has_ended(loads: Loads, asks: str, sound: bool) -> None:
     """After the last reply nobody is asked for another one."""
     assert _sound(_load(loads, asks=asks), COLLATOR, "conversations") is sound
 
 
 @pytest.mark.parametrize(("lost", "sound"), [("len(ids) - self.max_length", True), ("0", False)])
-def test_prompt_of_a_truncated_conversation(loads: Loads, lost: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_prompt_of_a_truncated_conversation(loads: Loads, lost: str, sound: bool) -> None:
     """The reply of a conversation that has lost its beginning starts earlier."""
     target = _load(loads, lost=lost)
     assert _sound(target, COLLATOR, "truncated conversations") is sound
@@ -86,17 +86,17 @@ def test_prompt_of_a_truncated_conversation(loads: Loads, lost: str, sound: bool
 
 @pytest.mark.parametrize("owner", OWNERS)
 @pytest.mark.parametrize(("among", "sound"), [("called", True), ("rows", False)])
-def test_share_of_failed_calls(loads: Loads, owner: str, among: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_share_of_failed_calls(loads: Loads, owner: str, among: str, sound: bool) -> None:
     """The share is of the calls, not of the completions."""
     target = _load(loads, among=among)
-    judgement = judged_at(MET001, _bound(target)[f"{owner}._generate", "logged, tools"], "logged, tools", target)
-    assert judgement.tried > 0
-    assert (judgement.found is None) is sound
+    check_verdict(
+        MET001, _bound(target)[f"{owner}._generate", "logged, tools"], "logged, tools", target, found=not sound
+    )
 
 
 @pytest.mark.parametrize("path", SUFFIXES)
 @pytest.mark.parametrize(("trims", "sound"), [("True", True), ("False", False)])
-def test_line_break_after_a_sampled_reply(loads: Loads, path: str, trims: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_line_break_after_a_sampled_reply(loads: Loads, path: str, trims: str, sound: bool) -> None:
     """A sampled reply ends with its end token; the break after it is part of what follows."""
     target = _load(loads, trims=trims)
     assert _sound(target, path, "line breaks") is sound
@@ -105,7 +105,7 @@ def test_line_break_after_a_sampled_reply(loads: Loads, path: str, trims: str, s
 
 @pytest.mark.parametrize("owner", OWNERS)
 @pytest.mark.parametrize(("choices", "sound"), [({}, True), ({"samples": "False"}, False), ({"result": "1"}, False)])
-def test_sampled_tokens_of_a_call(loads: Loads, owner: str, choices: dict[str, str], sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_sampled_tokens_of_a_call(loads: Loads, owner: str, choices: dict[str, str], sound: bool) -> None:
     """Tokens that were sampled are not tokenized anew, and results of tools do not train."""
     assert _sound(_load(loads, **choices), f"{owner}._tool_call_loop", "a call") is sound
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_counters_specimen import files
 from adapters.trl_specimen import overlay
@@ -58,9 +58,7 @@ def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
         (MET001, f"{GRPO}.log", "logging_steps above 1", {"known": "True"}),
     ],
 )
-def test_faults(loads: Loads, law: Law, path: str, setting: str, choices: dict[str, str], sound: bool) -> None:  # noqa: FBT001, PLR0913 - parametrised
+def test_faults(loads: Loads, law: Law, path: str, setting: str, choices: dict[str, str], sound: bool) -> None:  # noqa: PLR0913 - parametrised
     """A completion without a score is left out; counters are restored, orders shared, and unknown numbers skipped."""
     target = _load(loads, **({} if sound else choices))
-    judgement = judged_at(law, _bound(target)[path, setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is None) is sound
+    check_verdict(law, _bound(target)[path, setting], setting, target, found=not sound)

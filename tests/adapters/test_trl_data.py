@@ -63,7 +63,7 @@ def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
 
 
 @pytest.mark.parametrize(("ends", "sound"), [("not chat and ids[-1] != tokenizer.eos_token_id", True), ("True", False)])
-def test_end_of_a_conversation(loads: Loads, ends: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_end_of_a_conversation(loads: Loads, ends: str, sound: bool) -> None:
     """The template ends a conversation: an end of one's own is a token too many. Plain text gets one, but no second."""
     target = _load(loads, ends=ends)
     assert _sound(target, TOK001, DPO, "conversations") is sound
@@ -72,7 +72,7 @@ def test_end_of_a_conversation(loads: Loads, ends: str, sound: bool) -> None:  #
 
 
 @pytest.mark.parametrize(("special", "sound"), [("not chat", True), ("True", False)])
-def test_start_of_a_conversation(loads: Loads, special: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_start_of_a_conversation(loads: Loads, special: str, sound: bool) -> None:
     """The template has the token that starts a text: the tokenizer must not add it again."""
     target = _load(loads, special=special)
     assert _sound(target, TOK001, DPO, STARTED) is sound
@@ -80,7 +80,7 @@ def test_start_of_a_conversation(loads: Loads, special: str, sound: bool) -> Non
 
 
 @pytest.mark.parametrize(("kept", "sound"), [("", True), (" // seq_length * seq_length", False)])
-def test_tokens_of_packs(loads: Loads, kept: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_tokens_of_packs(loads: Loads, kept: str, sound: bool) -> None:
     """The last pack has what is left."""
     target = _load(loads, kept=kept)
     assert _sound(target, DAT002, PACK, "wrapped") is sound
@@ -88,7 +88,7 @@ def test_tokens_of_packs(loads: Loads, kept: str, sound: bool) -> None:  # noqa:
 
 
 @pytest.mark.parametrize(("again", "sound"), [("False", True), ("inside", False)])
-def test_questions_after_a_reply(loads: Loads, again: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_questions_after_a_reply(loads: Loads, again: str, sound: bool) -> None:
     """A second question is no part of the first reply."""
     target = _load(loads, again=again)
     assert _sound(target, TOK001, COLLATOR, "several turns") is sound
@@ -110,7 +110,7 @@ def test_truncated_conversations(loads: Loads, cuts: str, broken: set[str]) -> N
 
 
 @pytest.mark.parametrize(("side", "sound"), [("self.tokenizer.padding_side", True), ("'right'", False)])
-def test_padding_side_of_conversations(loads: Loads, side: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_padding_side_of_conversations(loads: Loads, side: str, sound: bool) -> None:
     """Labels are at the side of the tokens."""
     target = _load(loads, side=side)
     assert _sound(target, TOK001, COLLATOR, "several turns, padded at the left") is sound
@@ -118,13 +118,13 @@ def test_padding_side_of_conversations(loads: Loads, side: str, sound: bool) -> 
 
 
 @pytest.mark.parametrize(("denominator", "sound"), [("num_items_in_batch", True), ("trained.sum()", False)])
-def test_tokens_of_all_micro_batches(loads: Loads, denominator: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_tokens_of_all_micro_batches(loads: Loads, denominator: str, sound: bool) -> None:
     """A micro-batch that divides by its own tokens makes the loss of a step larger."""
     assert _sound(_load(loads, denominator=denominator), SPL001, f"{GKD}.compute_loss", "accumulated") is sound
 
 
 @pytest.mark.parametrize(("sampled", "sound"), [("(labels != -100).sum()", True), ("num_items_in_batch", False)])
-def test_tokens_of_sampled_completions(loads: Loads, sampled: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_tokens_of_sampled_completions(loads: Loads, sampled: str, sound: bool) -> None:
     """The tokens of the data set's own completions say nothing about those that the student samples."""
     assert _sound(_load(loads, sampled=sampled), REF001, f"{GKD}.training_step", SAMPLED) is sound
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_specimen import files, filled, overlay
 from rl_sentinel.adapters.target import Target
@@ -86,9 +86,7 @@ def test_answers_and_reads_back(loads: Loads) -> None:
         ({"cut": "[:-1]"}, True),
     ],
 )
-def test_faults(loads: Loads, broken: dict[str, str], found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_faults(loads: Loads, broken: dict[str, str], found: bool) -> None:
     target, boundary = _bound(loads, **broken)
     (setting,) = boundary.settings
-    judgement = judged_at(DAT001, boundary, setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(DAT001, boundary, setting, target, found=found)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_async_specimen import files
 from adapters.trl_specimen import CONFIG, overlay
@@ -83,6 +83,4 @@ def test_answers_and_reads_back(loads: Loads) -> None:
 def test_faults(loads: Loads, law: Law, setting: str, broken: dict[str, str], *, sound: bool) -> None:
     """Tokens of a tool, a mean of means, and a threshold that is not read."""
     target, boundaries = _bound(loads, **({} if sound else broken))
-    judgement = judged_at(law, boundaries[setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is None) is sound
+    check_verdict(law, boundaries[setting], setting, target, found=not sound)

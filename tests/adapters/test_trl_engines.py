@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_engines_specimen import files
 from adapters.trl_specimen import overlay
@@ -58,15 +58,8 @@ def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
     ],
 )
 def test_faults(  # noqa: PLR0913 - a case, and whether the tree has the fault
-    loads: Loads,
-    law: Law,
-    path: str,
-    setting: str,
-    choices: dict[str, str],
-    sound: bool,  # noqa: FBT001 - parametrised
+    loads: Loads, law: Law, path: str, setting: str, choices: dict[str, str], sound: bool
 ) -> None:
     """Options arrive under their own names, rows at their own ranks, advantages beside their completions."""
     target, boundaries = _bound(loads, **({} if sound else choices))
-    judgement = judged_at(law, boundaries[path, setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is None) is sound
+    check_verdict(law, boundaries[path, setting], setting, target, found=not sound)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_specimen import files, filled, overlay
 from rl_sentinel.adapters.target import Target
@@ -111,12 +111,10 @@ def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
         (REF001, "logged of logits", {"where": "1"}),
     ],
 )
-def test_faults(loads: Loads, law: Law, setting: str, choices: dict[str, str], sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_faults(loads: Loads, law: Law, setting: str, choices: dict[str, str], sound: bool) -> None:
     """A bias without a gradient, logits of the next token, counts and entropy of what trains, lengths of all ranks."""
     target, boundaries = _bound(loads, **({} if sound else choices))
-    judgement = judged_at(law, boundaries[setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is None) is sound
+    check_verdict(law, boundaries[setting], setting, target, found=not sound)
 
 
 def test_gradient_of_a_head() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_inline_specimen import files, overlay
 from rl_sentinel.adapters.target import Target
@@ -47,15 +47,7 @@ CASES: list[tuple[Law, str, dict[str, str]]] = [
 
 @pytest.mark.parametrize(("law", "setting", "broken"), CASES)
 @pytest.mark.parametrize("found", [False, True])
-def test_found_where_broken_alone(
-    loads: Loads,
-    law: Law,
-    setting: str,
-    broken: dict[str, str],
-    found: bool,  # noqa: FBT001 - parametrised
-) -> None:
+def test_found_where_broken_alone(loads: Loads, law: Law, setting: str, broken: dict[str, str], found: bool) -> None:
     """A whole prompt, one without special tokens, another temperature, and the first rank's rows for each rank."""
     target = loads(FRAMEWORK, files(**(broken if found else {})), overlay())
-    judgement = judged_at(law, _bound(target)[setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(law, _bound(target)[setting], setting, target, found=found)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_inline_specimen import files, overlay
 from rl_sentinel.adapters.target import Target
@@ -70,12 +70,10 @@ def test_answers_and_reads_back(loads: Loads) -> None:
         ({"logged": "completion_ids[:0]"}, True),
     ],
 )
-def test_faults(loads: Loads, broken: dict[str, str], found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_faults(loads: Loads, broken: dict[str, str], found: bool) -> None:
     target, boundary = _bound(loads, **broken)
     (setting,) = boundary.settings
-    judgement = judged_at(DAT001, boundary, setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(DAT001, boundary, setting, target, found=found)
 
 
 def test_only_releases_that_log_prompts(loads: Loads) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_liger_specimen import distillation_files, libraries, pair_libraries, policy_files
 from adapters.trl_specimen import overlay
@@ -59,9 +59,7 @@ def test_all_boundaries_answer_and_read_back(loads: Loads, setting: str) -> None
 def test_faults(loads: Loads, law: Law, setting: str, choices: dict[str, str], *, sound: bool) -> None:
     """Tokens of a tool, a task's loss beside the divergence, a mean of means, a pass beside the wrapper, no KL term."""
     target = _load(loads, setting, **({} if sound else choices))
-    judgement = judged_at(law, _bound(target)[setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is None) is sound
+    check_verdict(law, _bound(target)[setting], setting, target, found=not sound)
 
 
 def test_without_liger(loads: Loads) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_specimen import files, filled, overlay
 from rl_sentinel.adapters.target import Target
@@ -51,9 +51,7 @@ def test_faults(loads: Loads, choices: dict[str, str], *, sound: bool) -> None:
     """Padding is not attended to, and the temperature is the configured one."""
     target, boundaries = _bound(loads, **({} if sound else choices))
     for setting in ("logprob", "entropy"):
-        judgement = judged_at(REF001, boundaries["grpo_trainer", setting], setting, target)
-        assert judgement.tried > 0
-        assert (judgement.found is None) is sound
+        check_verdict(REF001, boundaries["grpo_trainer", setting], setting, target, found=not sound)
 
 
 #: Log-probs that a trainer keeps for several optimizer steps.
@@ -72,13 +70,11 @@ SAMPLES = """
 
 
 @pytest.mark.parametrize(("shift", "sound"), [(":-1", True), ("1:", False)])
-def test_log_probs_of_samples(loads: Loads, shift: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_log_probs_of_samples(loads: Loads, shift: str, sound: bool) -> None:
     """A token's log-prob is that of the logits before it."""
     tree = {**files(), "trl/experimental/sdft/sdft_trainer.py": SAMPLES.replace("SHIFT", shift)}
     target = loads(FRAMEWORK, tree, overlay())
     every = [one for one in log_probs.boundaries(target) if isinstance(one, Boundary)]
     (boundary,) = (one for one in every if one.path.endswith("_compute_rollout_logps"))
     check_round_trips(target, [boundary])
-    judgement = judged_at(REF001, boundary, "logprob", target)
-    assert judgement.tried > 0
-    assert (judgement.found is None) is sound
+    check_verdict(REF001, boundary, "logprob", target, found=not sound)

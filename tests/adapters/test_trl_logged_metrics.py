@@ -25,7 +25,7 @@ class Trainer:
 
 
 @pytest.mark.parametrize("copies", [True, False])
-def test_both_forms(copies: bool) -> None:  # noqa: FBT001 - parametrised
+def test_both_forms(copies: bool) -> None:
     """The entry of an earlier step is not read."""
     found = logged_metrics(Trainer(copies=copies))
     assert found["kl"] == 0.5

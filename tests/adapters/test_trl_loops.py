@@ -123,10 +123,7 @@ def test_faults_are_found(loads: Loads, module: str, law: Law, setting: str, bro
     ("counted", "sound"), [("1", True), ("0", False), ("2", False), ("self.state.global_step or 1", False)]
 )
 def test_each_batch_is_logged_one_step_after_the_one_before(
-    loads: Loads,
-    module: str,
-    counted: str,
-    sound: bool,  # noqa: FBT001 - parametrised
+    loads: Loads, module: str, counted: str, sound: bool
 ) -> None:
     assert _sound(loads, module, MET006, "logged steps", counted=counted) is sound
 

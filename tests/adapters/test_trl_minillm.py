@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_async_specimen import files
 from adapters.trl_specimen import CONFIG, overlay
@@ -72,9 +72,7 @@ def test_answers_and_reads_back(loads: Loads) -> None:
 
 @pytest.mark.parametrize("setting", list(minillm.SETTINGS))
 @pytest.mark.parametrize(("mask", "sound"), [(SOUND, True), ('inputs["completion_ids"] != -100', False)])
-def test_padding(loads: Loads, setting: str, mask: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_padding(loads: Loads, setting: str, mask: str, sound: bool) -> None:
     """Padding is no part of the divergence: ids without labels do not mark it."""
     target, boundaries = _bound(loads, mask)
-    judgement = judged_at(PAD001, boundaries[setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is None) is sound
+    check_verdict(PAD001, boundaries[setting], setting, target, found=not sound)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict, judged_at
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_pairs_specimen import TRANSFORMERS, filled
 from adapters.trl_specimen import overlay
@@ -107,7 +107,7 @@ def test_sound_step(loads: Loads, law: Law, setting: str) -> None:
 def test_faults_are_found(loads: Loads, law: Law, setting: str, broken: dict[str, str]) -> None:
     """The worse response preferred, a loss that grows with the micro-batches, a KL over padding."""
     target, boundaries = _bound(loads, **broken)
-    assert judged_at(law, boundaries[setting], setting, target).found is not None
+    check_verdict(law, boundaries[setting], setting, target, found=True)
 
 
 def test_other_rewards_are_unbound(loads: Loads) -> None:

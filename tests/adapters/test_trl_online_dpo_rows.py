@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.test_trl_online_dpo import CONFIG
 from adapters.trl_inline_specimen import CLIENT, TOKENIZER, TOKENIZERS
@@ -94,14 +94,7 @@ CASES = [
 
 @pytest.mark.parametrize(("setting", "broken"), CASES)
 @pytest.mark.parametrize("found", [False, True])
-def test_found_where_broken_alone(
-    loads: Loads,
-    setting: str,
-    broken: dict[str, str],
-    found: bool,  # noqa: FBT001 - parametrised
-) -> None:
+def test_found_where_broken_alone(loads: Loads, setting: str, broken: dict[str, str], found: bool) -> None:
     """Completions beside the prompt of others, and padding that counts as a part of the prompt."""
     target, boundaries = _bound(loads, **(broken if found else {}))
-    judgement = judged_at(DAT001, boundaries[setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(DAT001, boundaries[setting], setting, target, found=found)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_pairs_specimen import TRANSFORMERS, files
 from adapters.trl_specimen import overlay
@@ -79,9 +79,7 @@ def test_answers_and_reads_back(loads: Loads) -> None:
         ({"mean": "(chosen * (1 if self.model.training else 2)).mean().item()"}, REF001, False),
     ],
 )
-def test_evaluation(loads: Loads, choices: dict[str, str], law: Law, sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_evaluation(loads: Loads, choices: dict[str, str], law: Law, sound: bool) -> None:
     """The mode is that of the model, its names start with eval_, and the numbers are those of the batch."""
     target, boundary = _bound(loads, **choices)
-    judgement = judged_at(law, boundary, "evaluation", target)
-    assert judgement.tried > 0
-    assert (judgement.found is None) is sound
+    check_verdict(law, boundary, "evaluation", target, found=not sound)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict, judged_at
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_pairs_specimen import TRANSFORMERS, files
 from adapters.trl_specimen import overlay
@@ -87,36 +87,30 @@ def test_every_call_reads_back(loads: Loads) -> None:
 def test_pairs_in_micro_batches(loads: Loads, law: Law) -> None:
     """A sound loss on pairs is that of its formula, in parts and in any order of the pairs."""
     target = _load(loads)
-    judgement = judged_at(law, _bound(target)[DPO, "default"], "default", target)
-    assert judgement.found is None
-    assert judgement.tried > 0
+    check_verdict(law, _bound(target)[DPO, "default"], "default", target, found=False)
 
 
 @pytest.mark.parametrize(("shift", "sound"), [("[:, 1:]", True), ("", False)])
-def test_length_of_a_truncated_response(loads: Loads, shift: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_length_of_a_truncated_response(loads: Loads, shift: str, sound: bool) -> None:
     """A mean over tokens counts those that are scored: the first one kept of a sequence is not."""
     target = _load(loads, shift=shift)
-    judgement = judged_at(REF001, _bound(target)[DPO, "ipo, keep_end"], "ipo, keep_end", target)
-    assert (judgement.found is None) is sound
-    assert judgement.tried > 0
+    check_verdict(REF001, _bound(target)[DPO, "ipo, keep_end"], "ipo, keep_end", target, found=not sound)
 
 
 @pytest.mark.parametrize(("detach", "sound"), [(".detach()", True), ("", False)])
-def test_reference_point_of_kto(loads: Loads, detach: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_reference_point_of_kto(loads: Loads, detach: str, sound: bool) -> None:
     """No gradient flows to the KL term that responses are compared with."""
     target = _load(loads, detach=detach)
-    judgement = judged_at(REF001, _bound(target)[KTO, "weighted"], "weighted", target)
-    assert (judgement.found is None) is sound
-    assert judgement.tried > 0
+    check_verdict(REF001, _bound(target)[KTO, "weighted"], "weighted", target, found=not sound)
 
 
 @pytest.mark.parametrize(("share", "sound"), [("beta", True), ("1 - beta", False)])
-def test_share_of_the_teacher(loads: Loads, share: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_share_of_the_teacher(loads: Loads, share: str, sound: bool) -> None:
     """The mixture has beta of the teacher."""
     target = _load(loads, share=share)
-    judgement = judged_at(REF001, _bound(target)[f"{GKD}.generalized_jsd_loss", "beta 0.1"], "beta 0.1", target)
-    assert (judgement.found is None) is sound
-    assert judgement.tried > 0
+    check_verdict(
+        REF001, _bound(target)[f"{GKD}.generalized_jsd_loss", "beta 0.1"], "beta 0.1", target, found=not sound
+    )
 
 
 @pytest.mark.parametrize(
@@ -142,12 +136,10 @@ def test_end_of_a_sampled_completion_of_a_relative(loads: Loads, ended: str, *, 
 @pytest.mark.parametrize(
     ("count", "sound"), [("math.ceil(len(queries) / size)", True), ("len(queries) // size", False)]
 )
-def test_last_mini_batch_of_a_pass(loads: Loads, count: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_last_mini_batch_of_a_pass(loads: Loads, count: str, sound: bool) -> None:
     """A pass keeps the rows of a last, smaller mini-batch."""
     target = _load(loads, count=count)
-    judgement = judged_at(PLC004, _bound(target)[f"{PPO}.batched_forward_pass", "default"], "default", target)
-    assert (judgement.found is None) is sound
-    assert judgement.tried > 0
+    check_verdict(PLC004, _bound(target)[f"{PPO}.batched_forward_pass", "default"], "default", target, found=not sound)
 
 
 @pytest.mark.parametrize(("end", "sound"), [({}, True), ({"end": "len(ids[j])"}, False)])
@@ -194,7 +186,7 @@ def test_denominator_of_a_micro_batch(loads: Loads) -> None:
 
 
 @pytest.mark.parametrize(("counted", "sound"), [("trained", True), ("torch.ones_like(trained)", False)])
-def test_entropy_of_trained_tokens(loads: Loads, counted: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_entropy_of_trained_tokens(loads: Loads, counted: str, sound: bool) -> None:
     """Tokens of the prompt and padding have no part in the logged entropy."""
     assert _sound(_load(loads, counted=counted), REF001, SFT, "logged of logits") is sound
 
@@ -202,19 +194,19 @@ def test_entropy_of_trained_tokens(loads: Loads, counted: str, sound: bool) -> N
 @pytest.mark.parametrize(
     ("evaluates", "sound"), [("not self.model.training", True), ("self.control.should_evaluate", False)]
 )
-def test_mode_of_logged_numbers(loads: Loads, evaluates: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_mode_of_logged_numbers(loads: Loads, evaluates: str, sound: bool) -> None:
     """An evaluation is what the model is in, not what is due."""
     assert _sound(_load(loads, evaluates=evaluates), MET006, SFT, "evaluation") is sound
 
 
 @pytest.mark.parametrize(("kept", "sound"), [("self.mode()", True), ("'train'", False)])
-def test_step_before_an_evaluation(loads: Loads, kept: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_step_before_an_evaluation(loads: Loads, kept: str, sound: bool) -> None:
     """With one log for both, an evaluation is averaged with the steps that are not logged yet."""
     assert _sound(_load(loads, kept=kept), MET006, SFT, "evaluation") is sound
 
 
 @pytest.mark.parametrize(("encoded", "sound"), [("1", True), ("1 + n", False)])
-def test_responses_after_padded_queries(loads: Loads, encoded: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_responses_after_padded_queries(loads: Loads, encoded: str, sound: bool) -> None:
     """The padding of an encoder's input is no part of what its decoder wrote."""
     target = _load(loads, encoded="0" if sound else encoded)
     assert _sound(target, PLC004, f"{PPO}._generate_batched", "encoder and decoder") is sound
@@ -227,13 +219,13 @@ def test_responses_after_padded_queries(loads: Loads, encoded: str, sound: bool)
         ("self.accelerator.reduce(torch.stack(rewards))", False),
     ],
 )
-def test_rewards_of_all_ranks(loads: Loads, gathered: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_rewards_of_all_ranks(loads: Loads, gathered: str, sound: bool) -> None:
     """The deviation of rewards that are averaged over ranks is not that of all rewards."""
     assert _sound(_load(loads, gathered=gathered), MET005, f"{PPO}.log_stats", "default") is sound
 
 
 @pytest.mark.parametrize(("decay", "sound"), [("self.config.lam", True), ("1.0", False)])
-def test_advantages_of_ppo(loads: Loads, decay: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_advantages_of_ppo(loads: Loads, decay: str, sound: bool) -> None:
     """Advantages decay by lambda."""
     assert _sound(_load(loads, decay=decay), REF001, f"{PPO}.compute_advantages", "default") is sound
 

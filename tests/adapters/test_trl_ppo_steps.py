@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_pairs_specimen import TRANSFORMERS, files
 from adapters.trl_specimen import overlay
@@ -114,7 +114,7 @@ def test_a_release_without_accumulation(loads: Loads) -> None:
     target = loads(FRAMEWORK, tree, {**overlay(), "transformers.py": TRANSFORMERS + BATCH_ENCODING})
     boundaries = _bound(target)
     assert set(boundaries) == {"policy", "value"}
-    assert judged_at(REF001, boundaries["policy"], "policy", target).found is None
+    check_verdict(REF001, boundaries["policy"], "policy", target, found=False)
 
 
 @pytest.mark.parametrize("sound", [True, False])
@@ -132,6 +132,4 @@ def test_a_release_without_accumulation(loads: Loads) -> None:
 def test_faults(loads: Loads, law: Law, setting: str, choices: dict[str, str], *, sound: bool) -> None:
     """Gradients that are cleared, a score at the wrong token, other old values, another mean, and a sign."""
     target = _load(loads, **({} if sound else choices))
-    judgement = judged_at(law, _bound(target)[setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is None) is sound
+    check_verdict(law, _bound(target)[setting], setting, target, found=not sound)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_pairs_specimen import TRANSFORMERS
 from adapters.trl_specimen import overlay
@@ -80,12 +80,10 @@ def test_answers_and_reads_back(loads: Loads) -> None:
 
 @pytest.mark.parametrize("law", [CFG001, CFG002])
 @pytest.mark.parametrize(("seeded", "sound"), [("torch.manual_seed(args.seed)", True), ("pass", False)])
-def test_seed_of_the_head(loads: Loads, law: Law, seeded: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_seed_of_the_head(loads: Loads, law: Law, seeded: str, sound: bool) -> None:
     """The seed of the configuration decides the head, not what the process has drawn before."""
     target, boundary = _bound(loads, seeded)
-    judgement = judged_at(law, boundary, NAME, target)
-    assert judgement.tried > 0
-    assert (judgement.found is None) is sound
+    check_verdict(law, boundary, NAME, target, found=not sound)
 
 
 def test_models_that_are_given(loads: Loads) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_async_specimen import files
 from adapters.trl_specimen import filled, overlay
@@ -75,6 +75,4 @@ def test_answers_and_reads_back(loads: Loads) -> None:
 def test_faults(loads: Loads, law: Law, broken: dict[str, str], *, sound: bool) -> None:
     """Polls in between do not shorten the logged wait, and each sample is delivered once."""
     target, boundary = _bound(loads, **({} if sound else broken))
-    judgement = judged_at(law, boundary, NAME, target)
-    assert judgement.tried > 0
-    assert (judgement.found is None) is sound
+    check_verdict(law, boundary, NAME, target, found=not sound)

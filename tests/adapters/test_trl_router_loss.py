@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_pairs_specimen import TRANSFORMERS, files
 from adapters.trl_specimen import overlay
@@ -31,15 +31,13 @@ ROUTER = """
 
 
 @pytest.mark.parametrize(("times", "sound"), [("1", True), ("2", False), ("0", False)])
-def test_how_often_it_counts(loads: Loads, times: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_how_often_it_counts(loads: Loads, times: str, sound: bool) -> None:
     """The router's loss counts once, by its coefficient."""
     tree, place = files(), "trl/trainer/sft_trainer.py"
     target = loads(FRAMEWORK, {**tree, place: tree[place] + ROUTER.replace("{times}", times)}, LIBRARIES)
     (boundary,) = router_loss.boundaries(target)
     assert isinstance(boundary, Boundary)
-    judgement = judged_at(CFG004, boundary, "router", target)
-    assert judgement.tried > 0
-    assert (judgement.found is None) is sound
+    check_verdict(CFG004, boundary, "router", target, found=not sound)
     if sound:
         assert answering({("router", "router"): boundary}, target) == []
         check_round_trips(target, [boundary])

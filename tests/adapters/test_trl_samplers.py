@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict, judged_at
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, samplers
@@ -98,9 +98,7 @@ def test_answers(loads: Loads, kind: str) -> None:
 @pytest.mark.parametrize("setting", ["default", "two prompts"])
 def test_last_generation_is_lost(loads: Loads, kind: str, setting: str, lost: str, *, found: bool) -> None:
     target, boundary = _bound(loads, kind, lost)
-    judgement = judged_at(DAT002, boundary, setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(DAT002, boundary, setting, target, found=found)
 
 
 @pytest.mark.parametrize(
@@ -110,9 +108,7 @@ def test_length_of_a_sampler_that_drops_a_generation(loads: Loads, length: str, 
     target = loads(FRAMEWORK, {"trl/trainer/grpo_trainer.py": PLANNED.replace("LENGTH", length)})
     (boundary,) = samplers.boundaries(target)
     assert isinstance(boundary, Boundary)
-    judgement = judged_at(DAT002, boundary, "two prompts", target)
-    assert judgement.tried > 0
-    assert (judgement.found is None) is sound
+    check_verdict(DAT002, boundary, "two prompts", target, found=not sound)
 
 
 @pytest.mark.parametrize(

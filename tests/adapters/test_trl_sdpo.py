@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_async_specimen import files
 from adapters.trl_specimen import overlay
@@ -70,9 +70,7 @@ def test_sound(loads: Loads) -> None:
     check_round_trips(target, boundaries.values())
     for setting, boundary in boundaries.items():
         for law in (REF001, SPL001):
-            judgement = judged_at(law, boundary, setting, target)
-            assert judgement.tried > 0
-            assert (judgement.found is not None) == (law is SPL001 and setting == "dapo"), (setting, law.code)
+            check_verdict(law, boundary, setting, target, found=law is SPL001 and setting == "dapo")
 
 
 def test_tokens_of_all_micro_batches(loads: Loads) -> None:
@@ -80,7 +78,7 @@ def test_tokens_of_all_micro_batches(loads: Loads) -> None:
     count = 'inputs["num_items_in_batch"] / self.accelerator.num_processes / self.args.steps_per_generation'
     target, boundaries = _bound(loads, count=count)
     for law in (REF001, SPL001):
-        assert judged_at(law, boundaries["dapo"], "dapo", target).found is None
+        check_verdict(law, boundaries["dapo"], "dapo", target, found=False)
 
 
 @pytest.mark.parametrize(
@@ -95,4 +93,4 @@ def test_tokens_of_all_micro_batches(loads: Loads) -> None:
 def test_found(loads: Loads, law: Law, choices: dict[str, str]) -> None:
     """Losses added up, a model that gets a mask as tokens, a range with one bound, a bound that is not read."""
     target, boundaries = _bound(loads, **choices)
-    assert judged_at(law, boundaries["grpo"], "grpo", target).found is not None
+    check_verdict(law, boundaries["grpo"], "grpo", target, found=True)

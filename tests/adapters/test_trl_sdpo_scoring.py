@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_specimen import files, filled, overlay
 from rl_sentinel.adapters.target import Target
@@ -74,9 +74,7 @@ def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
         (MET001, "logged", {"lengths": 'batch["completion_mask"].shape[1] * torch.ones(len(batch["prompt_ids"]))'}),
     ],
 )
-def test_faults(loads: Loads, law: Law, setting: str, choices: dict[str, str], sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_faults(loads: Loads, law: Law, setting: str, choices: dict[str, str], sound: bool) -> None:
     """Another guard of the division, rows of another rank, lengths with padding."""
     target, boundaries = _bound(loads, **({} if sound else choices))
-    judgement = judged_at(law, boundaries[setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is None) is sound
+    check_verdict(law, boundaries[setting], setting, target, found=not sound)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_specimen import files, filled, overlay
 from rl_sentinel.adapters.target import Target
@@ -73,9 +73,7 @@ def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
         (SPL001, "full logits", {"steps": "1"}),
     ],
 )
-def test_faults(loads: Loads, law: Law, setting: str, choices: dict[str, str], sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_faults(loads: Loads, law: Law, setting: str, choices: dict[str, str], sound: bool) -> None:
     """The student's share for the teacher's, a teacher's logits of the next token, all tokens, losses added up."""
     target, boundaries = _bound(loads, **({} if sound else choices))
-    judgement = judged_at(law, boundaries[setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is None) is sound
+    check_verdict(law, boundaries[setting], setting, target, found=not sound)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_self_play_specimen import files, overlay
 from rl_sentinel.adapters.target import Target
@@ -61,15 +61,7 @@ FAULTS: list[tuple[Law, Key, dict[str, str]]] = [
 
 @pytest.mark.parametrize(("law", "key", "broken"), FAULTS)
 @pytest.mark.parametrize("found", [False, True])
-def test_found_where_broken_alone(
-    loads: Loads,
-    law: Law,
-    key: Key,
-    broken: dict[str, str],
-    found: bool,  # noqa: FBT001 - parametrised
-) -> None:
+def test_found_where_broken_alone(loads: Loads, law: Law, key: Key, broken: dict[str, str], found: bool) -> None:
     """Another response in the exploration term, a penalty that is lost, a wrong winner, and wrong averages."""
     target, boundaries = _bound(loads, **(broken if found else {}))
-    judgement = judged_at(law, boundaries[key], key[1], target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(law, boundaries[key], key[1], target, found=found)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_specimen import files, filled, overlay
 from rl_sentinel.adapters.target import Target
@@ -180,12 +180,10 @@ def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
         (REF001, "server, beta 1", {"tail": "False"}),
     ],
 )
-def test_faults(loads: Loads, law: Law, setting: str, choices: dict[str, str], sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_faults(loads: Loads, law: Law, setting: str, choices: dict[str, str], sound: bool) -> None:
     """Log-probs of padding make a gradient NaN; wrong weights, the rest of the words, and shares of few words."""
     target, boundaries = _bound(loads, **({} if sound else choices))
-    judgement = judged_at(law, boundaries[setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is None) is sound
+    check_verdict(law, boundaries[setting], setting, target, found=not sound)
 
 
 @pytest.mark.parametrize("sound", [True, False])
@@ -203,9 +201,7 @@ def test_weights_of_sampled_tokens(loads: Loads, law: Law, choices: dict[str, st
     assert list(boundaries) == [*server_distillation.SHARES, "server, importance-weighted", LOGGED, MEANS]
     boundary = boundaries["server, importance-weighted"]
     check_round_trips(target, [boundary])
-    judgement = judged_at(law, boundary, "server, importance-weighted", target)
-    assert judgement.tried > 0
-    assert (judgement.found is None) is sound
+    check_verdict(law, boundary, "server, importance-weighted", target, found=not sound)
 
 
 @pytest.mark.parametrize("sound", [True, False])
@@ -215,9 +211,7 @@ def test_metrics_of_sampled_tokens(loads: Loads, choices: dict[str, str], *, sou
     target, boundaries = _bound(loads, objective=WEIGHTED, **({} if sound else choices))
     assert answering({(LOGGED, LOGGED): boundaries[LOGGED]}, target) == []
     check_round_trips(target, [boundaries[LOGGED]])
-    judgement = judged_at(PAD001, boundaries[LOGGED], LOGGED, target)
-    assert judgement.tried > 0
-    assert (judgement.found is None) is sound
+    check_verdict(PAD001, boundaries[LOGGED], LOGGED, target, found=not sound)
 
 
 @pytest.mark.parametrize("among", ["[mask]", ""])
@@ -226,9 +220,7 @@ def test_means_of_log_ratios(loads: Loads, among: str) -> None:
     target, boundaries = _bound(loads, objective=WEIGHTED, among=among)
     assert answering({(MEANS, MEANS): boundaries[MEANS]}, target) == []
     check_round_trips(target, [boundaries[MEANS]])
-    judgement = judged_at(MET001, boundaries[MEANS], MEANS, target)
-    assert judgement.tried > 0
-    assert (judgement.found is None) is (among == "[mask]")
+    check_verdict(MET001, boundaries[MEANS], MEANS, target, found=among != "[mask]")
 
 
 def test_a_teacher_of_itself_answers_and_reads_back(loads: Loads) -> None:
@@ -243,6 +235,4 @@ def test_a_teacher_of_itself_answers_and_reads_back(loads: Loads) -> None:
 def test_words_of_a_teacher_of_itself(loads: Loads, words: str) -> None:
     """The student's share of a word is compared with the teacher's share of that word."""
     target, boundaries = _of_itself(loads, words=words)
-    judgement = judged_at(REF001, boundaries["topk_logits, alpha 0.1"], "topk_logits, alpha 0.1", target)
-    assert judgement.tried > 0
-    assert (judgement.found is None) is (words == WORDS)
+    check_verdict(REF001, boundaries["topk_logits, alpha 0.1"], "topk_logits, alpha 0.1", target, found=words != WORDS)

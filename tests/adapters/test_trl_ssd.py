@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_async_specimen import files
 from adapters.trl_specimen import overlay
@@ -65,6 +65,4 @@ def test_answers_and_reads_back(loads: Loads) -> None:
 def test_faults(loads: Loads, law: Law, broken: dict[str, str], *, sound: bool) -> None:
     """Logits of the token itself, a mean over padding, and losses added up."""
     target, boundary = _bound(loads, **({} if sound else broken))
-    judgement = judged_at(law, boundary, "default", target)
-    assert judgement.tried > 0
-    assert (judgement.found is None) is sound
+    check_verdict(law, boundary, "default", target, found=not sound)

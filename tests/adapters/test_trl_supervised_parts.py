@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_pairs_specimen import TRANSFORMERS, files
 from adapters.trl_specimen import overlay
@@ -66,12 +66,10 @@ def test_answers_and_reads_back(loads: Loads) -> None:
         ({"gathers": ""}, True),
     ],
 )
-def test_faults(loads: Loads, choices: dict[str, str], found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_faults(loads: Loads, choices: dict[str, str], found: bool) -> None:
     target, boundary = _bound(loads, **choices)
     (setting,) = boundary.settings
-    judgement = judged_at(REF001, boundary, setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(REF001, boundary, setting, target, found=found)
 
 
 def test_only_releases_that_can_pad(loads: Loads) -> None:

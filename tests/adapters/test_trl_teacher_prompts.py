@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_async_specimen import files
 from adapters.trl_specimen import filled, overlay
@@ -102,9 +102,7 @@ def test_answers_and_reads_back(loads: Loads) -> None:
         ({"always": "True"}, True),  # a row without an answer counts
     ],
 )
-def test_answers_that_the_teacher_sees(loads: Loads, choices: dict[str, str], found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_answers_that_the_teacher_sees(loads: Loads, choices: dict[str, str], found: bool) -> None:
     """A successful answer of the row's own group, and no other."""
     target, boundary = _bound(loads, **choices)
-    judgement = judged_at(DAT001, boundary, NAME, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(DAT001, boundary, NAME, target, found=found)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_async_specimen import files
 from adapters.trl_specimen import filled, overlay
@@ -77,9 +77,7 @@ def test_answers_and_reads_back(loads: Loads) -> None:
         ({"needs": "row.size()"}, True),  # a row exceeds the budget
     ],
 )
-def test_samples_of_micro_batches(loads: Loads, choices: dict[str, str], found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_samples_of_micro_batches(loads: Loads, choices: dict[str, str], found: bool) -> None:
     """Each sample is in one row, and each row within its budget."""
     target, boundary = _bound(loads, **choices)
-    judgement = judged_at(DAT002, boundary, NAME, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(DAT002, boundary, NAME, target, found=found)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict, judged_at
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_conversations_specimen import TRANSFORMERS, files
 from adapters.trl_specimen import overlay
@@ -62,12 +62,10 @@ def test_answers_and_reads_back(loads: Loads) -> None:
         ('("tool", "of", "what", "found", "more")', True),  # no template is good enough
     ],
 )
-def test_parts_of_the_exchange(loads: Loads, words: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_parts_of_the_exchange(loads: Loads, words: str, found: bool) -> None:
     """A template that drops a part of a call or its answer does not support tools; all others do."""
     target, boundary, _ = _bound(loads, words)
-    judgement = judged_at(CFG003, boundary, next(iter(boundary.settings)), target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(CFG003, boundary, next(iter(boundary.settings)), target, found=found)
 
 
 @pytest.mark.parametrize(

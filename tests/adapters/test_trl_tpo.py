@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_pairs_specimen import BASE, TRANSFORMERS
 from adapters.trl_specimen import overlay
@@ -132,25 +132,16 @@ CASES = [
 
 @pytest.mark.parametrize(("setting", "broken"), CASES)
 @pytest.mark.parametrize("found", [False, True])
-def test_found_where_broken_alone(
-    loads: Loads,
-    setting: str,
-    broken: dict[str, str],
-    found: bool,  # noqa: FBT001 - parametrised
-) -> None:
+def test_found_where_broken_alone(loads: Loads, setting: str, broken: dict[str, str], found: bool) -> None:
     """The third response counted with all tokens, a mask cut at another end than the tokens, entropy of all tokens."""
     target, boundaries = _bound(loads, **(broken if found else {}))
     (boundary,) = (b for (_, name), b in boundaries.items() if name == setting)
-    judgement = judged_at(REF001, boundary, setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(REF001, boundary, setting, target, found=found)
 
 
 @pytest.mark.parametrize(("level", "found"), [("mean()", False), ("mean(-1).sum()", True)])
-def test_mean_logit_of_repeated_rows(loads: Loads, level: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_mean_logit_of_repeated_rows(loads: Loads, level: str, found: bool) -> None:
     """A sum over tokens, logged as their mean, grows with the batch."""
     target, boundaries = _bound(loads, level=level)
     (boundary,) = (b for (_, name), b in boundaries.items() if name == "logged logits")
-    judgement = judged_at(SPL003, boundary, "logged logits", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(SPL003, boundary, "logged logits", target, found=found)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_conversations_specimen import TRANSFORMERS, files
 from adapters.trl_specimen import overlay
@@ -81,12 +81,10 @@ def test_answers_and_reads_back(loads: Loads) -> None:
         ("<end>", "m.content[0].text", False),  # a template that reads the parts of a message
     ],
 )
-def test_end_of_the_last_reply(loads: Loads, end: str, text: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_end_of_the_last_reply(loads: Loads, end: str, text: str, found: bool) -> None:
     """A reply trains with its end token also where no message follows."""
     target, (boundary,) = _bound(loads, end, text)
-    judgement = judged_at(TOK001, boundary, "the last reply", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(TOK001, boundary, "the last reply", target, found=found)
 
 
 def test_releases_without_marks(loads: Loads) -> None:

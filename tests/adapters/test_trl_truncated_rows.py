@@ -166,7 +166,7 @@ def test_rows_of_a_collator(loads: Loads, trainer: str, broken: set[str]) -> Non
 
 
 @pytest.mark.parametrize(("end", "sound"), [("", True), ("[-1:]", False)])
-def test_completions_apart(loads: Loads, end: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_completions_apart(loads: Loads, end: str, sound: bool) -> None:
     """A long completion keeps its start."""
     target, bound = _load(loads, APART.replace("{end}", end), OPTIONAL)
     assert ("long completions" in _broken(target, bound)) is not sound

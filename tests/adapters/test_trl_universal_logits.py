@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_specimen import overlay
 from rl_sentinel.adapters.target import Target
@@ -87,9 +87,7 @@ def test_answers_and_reads_back(loads: Loads) -> None:
         ({"shift": "1"}, False),  # the probability of another token
     ],
 )
-def test_faults(loads: Loads, setting: str, broken: dict[str, str], everywhere: bool) -> None:  # noqa: FBT001 - parametrised
+def test_faults(loads: Loads, setting: str, broken: dict[str, str], everywhere: bool) -> None:
     """Faults of merging show only where tokens are merged."""
     target, boundary = _bound(loads, **broken)
-    judgement = judged_at(REF001, boundary, setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is (bool(broken) and (everywhere or "halved" in setting))
+    check_verdict(REF001, boundary, setting, target, found=(bool(broken) and (everywhere or "halved" in setting)))

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_pairs_specimen import TRANSFORMERS, files
 from adapters.trl_specimen import overlay
@@ -62,9 +62,7 @@ def test_tokens_that_are_not_of_the_input(loads: Loads, given: str, broken: set[
     """Logits of virtual tokens are skipped, and those of the input are not."""
     target, named = _bound(loads, given)
     for name, boundary in named.items():
-        judgement = judged_at(CFG002, boundary, name, target)
-        assert judgement.tried > 0
-        assert (judgement.found is not None) is (name in broken)
+        check_verdict(CFG002, boundary, name, target, found=name in broken)
 
 
 def test_a_release_that_knows_no_kind(loads: Loads) -> None:

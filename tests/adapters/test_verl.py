@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from adapters.checks import answering, bound, judged_at
+from adapters.checks import answering, bound, check_verdict, judged_at
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl_specimen import CUSTOM, files
 from rl_sentinel.adapters.kit.execution import execute, inputs_of
@@ -72,8 +72,8 @@ def test_custom_pieces_are_audited_unasked(loads: Loads, place: str) -> None:
     estimator, dispatch = boundaries["house_rule", "default"], boundaries["compute_advantage", "house_rule"]
     assert "group" in estimator.reads
     for boundary, setting in ((estimator, "default"), (dispatch, "house_rule")):
-        assert judged_at(MSK001, boundary, setting).found is not None
-    assert judged_at(PLC002, boundaries["house_loss", "default"], "default").found is not None
+        check_verdict(MSK001, boundary, setting, found=True)
+    check_verdict(PLC002, boundaries["house_loss", "default"], "default", found=True)
 
 
 def test_custom_pieces_that_cannot_be_imported_are_told(loads: Loads) -> None:
@@ -90,7 +90,7 @@ def test_custom_pieces_that_cannot_be_imported_are_told(loads: Loads) -> None:
 
 
 @pytest.mark.parametrize("old", [False, True])
-def test_what_cannot_be_imported_is_told_by_the_names_in_its_source(loads: Loads, old: bool) -> None:  # noqa: FBT001
+def test_what_cannot_be_imported_is_told_by_the_names_in_its_source(loads: Loads, old: bool) -> None:
     """Each registered function, or, before there were registries, each function of such a name."""
     place = "verl/trainer/ppo/core_algos.py"
     core = files()[place]
@@ -126,14 +126,13 @@ def test_outputs_of_one_trajectory(loads: Loads) -> None:
     """What all outputs get is sound; what the last one alone would get by its positions is found."""
     pair = ("compute_advantage_for_multi_trajectories", "grpo")
     sound = bound(FRAMEWORK, loads(FRAMEWORK, files()))[pair]
-    assert judged_at(PLC001, sound, "grpo").found is None
+    check_verdict(PLC001, sound, "grpo", found=False)
 
 
 def test_broadcast_by_position_is_found(loads: Loads) -> None:
     """The last output's advantages laid over longer ones leave their later tokens at zero."""
     boundaries = bound(FRAMEWORK, loads(FRAMEWORK, files(broadcast="answers[owner] * mask")))
-    judgement = judged_at(PLC001, boundaries["compute_advantage_for_multi_trajectories", "grpo"], "grpo")
-    assert judgement.found is not None
+    check_verdict(PLC001, boundaries["compute_advantage_for_multi_trajectories", "grpo"], "grpo", found=True)
 
 
 def test_keys() -> None:
@@ -156,7 +155,7 @@ def test_keys() -> None:
 
 
 @pytest.mark.parametrize(("checked", "found"), [(True, False), (False, True)])
-def test_nonsense_in_a_class(loads: Loads, checked: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_nonsense_in_a_class(loads: Loads, checked: bool, found: bool) -> None:
     """What a class lets through is one finding; what it refuses is none."""
     boundaries = bound(FRAMEWORK, loads(FRAMEWORK, files(checked=checked)))
     judgement = judged_at(CFG003, boundaries["FSDPActorConfig", "default"], "default")
@@ -166,7 +165,7 @@ def test_nonsense_in_a_class(loads: Loads, checked: bool, found: bool) -> None: 
 
 
 @pytest.mark.parametrize(("fed", "found"), [("current", False), ("rewards.sum().item()", True)])
-def test_controller_is_fed_with_the_kl(loads: Loads, fed: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_controller_is_fed_with_the_kl(loads: Loads, fed: str, found: bool) -> None:
     """A coefficient that follows the shaped reward answers to the wrong input."""
     boundaries = bound(FRAMEWORK, loads(FRAMEWORK, files(fed=fed)))
     judgement = judged_at(MET004, boundaries["apply_kl_penalty", "adaptive"], "adaptive")
@@ -176,32 +175,27 @@ def test_controller_is_fed_with_the_kl(loads: Loads, fed: str, found: bool) -> N
 
 
 @pytest.mark.parametrize(("live", "found"), [("count > 0", False), ("count >= 0", True)])
-def test_rows_that_hold_no_token_in_a_metric(loads: Loads, live: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_rows_that_hold_no_token_in_a_metric(loads: Loads, live: str, found: bool) -> None:
     """A perplexity of sequences does not count the empty ones."""
     boundaries = bound(FRAMEWORK, loads(FRAMEWORK, files(live=live)))
-    judgement = judged_at(MSK005, boundaries["compute_offpolicy_metrics", "default"], "default")
-    assert (judgement.found is not None) is found
+    check_verdict(MSK005, boundaries["compute_offpolicy_metrics", "default"], "default", found=found)
 
 
 @pytest.mark.parametrize(("detached", "found"), [("detach()", False), ("clone()", True)])
-def test_weights_of_the_current_policy(loads: Loads, detached: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_weights_of_the_current_policy(loads: Loads, detached: str, found: bool) -> None:
     """A weight that is not detached is found."""
     boundaries = bound(FRAMEWORK, loads(FRAMEWORK, files(detached=detached)))
     pair = ("compute_rollout_correction_and_rejection_mask", "weight of the current policy")
-    judgement = judged_at(GRD001, boundaries[pair], pair[1])
-    assert (judgement.found is not None) is found
-    assert judgement.tried > 0
+    check_verdict(GRD001, boundaries[pair], pair[1], found=found)
 
 
 @pytest.mark.parametrize(("whose", "found"), [("old_log_prob", False), ("rollout_log_prob", True)])
-def test_whose_perplexity(loads: Loads, whose: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_whose_perplexity(loads: Loads, whose: str, found: bool) -> None:
     """What is logged as the trained policy's is not that of the sampler."""
     tree, helper = files(), "verl/trainer/ppo/rollout_corr_helper.py"
     tree[helper] = tree[helper].replace("each = (-(old_log_prob", f"each = (-({whose}")
     boundary = bound(FRAMEWORK, loads(FRAMEWORK, tree))["compute_offpolicy_metrics", "default"]
-    judgement = judged_at(MET001, boundary, "default")
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(MET001, boundary, "default", found=found)
 
 
 def test_a_knob_of_newer_releases(loads: Loads) -> None:
@@ -336,11 +330,9 @@ WHITENING = """
 
 
 @pytest.mark.parametrize(("zeroed", "found"), [(" * response_mask", False), ("", True)])
-def test_whitening_moves_untrained_tokens(loads: Loads, zeroed: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_whitening_moves_untrained_tokens(loads: Loads, zeroed: str, found: bool) -> None:
     tree, path = files(), "verl/trainer/ppo/core_algos.py"
     tree[path] = tree[path].replace('\n    @register_adv_est("rloo")', WHITENING.replace("ZEROED", zeroed))
     target = loads(FRAMEWORK, tree)
     boundary = bound(FRAMEWORK, target)["compute_reinforce_plus_plus_baseline_outcome_advantage", "default"]
-    judgement = judged_at(PLC002, boundary, "default", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(PLC002, boundary, "default", target, found=found)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from adapters.checks import answering, bound, judged_at
+from adapters.checks import answering, bound, check_verdict
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
@@ -88,9 +88,7 @@ def test_a_score_that_lands_elsewhere(loads: Loads, old: str, new: str) -> None:
     tree = files()
     assert old in tree[NAIVE]
     boundary = bound(FRAMEWORK, loads(FRAMEWORK, tree | {NAIVE: tree[NAIVE].replace(old, new)}))
-    judgement = judged_at(REF001, boundary["NaiveRewardManager", "default"], "default")
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is (old != new)
+    check_verdict(REF001, boundary["NaiveRewardManager", "default"], "default", found=old != new)
 
 
 @pytest.mark.parametrize("prompt", ["", "data.batch['prompts'][row], "])
@@ -101,23 +99,21 @@ def test_the_text_of_a_prompt(loads: Loads, prompt: str) -> None:
     tree |= {NAIVE: tree[NAIVE].replace(words, f"torch.cat([{prompt}{words}])")}
     boundary = bound(FRAMEWORK, loads(FRAMEWORK, tree))
     for setting, broken in (("default", False), ("prompts with text", bool(prompt))):
-        judgement = judged_at(REF001, boundary["NaiveRewardManager", setting], setting)
-        assert judgement.tried > 0
-        assert (judgement.found is not None) is broken
+        check_verdict(REF001, boundary["NaiveRewardManager", setting], setting, found=broken)
 
 
 @pytest.mark.parametrize("takes", [True, False])
 @pytest.mark.parametrize("passed", ["{}", 'data.non_tensor_batch["extra_info"][row]'])
-def test_extra_information_of_a_row(loads: Loads, passed: str, takes: bool) -> None:  # noqa: FBT001 - parametrised
+def test_extra_information_of_a_row(loads: Loads, passed: str, takes: bool) -> None:
     """A manager must pass it on, in releases whose scoring functions take it."""
     tree = files()
     assert "extra_info={}" in tree[NAIVE]
     function = f"def default_compute_score(solution_str{', extra_info=None' if takes else ''}):\n    pass\n"
     tree |= {NAIVE: tree[NAIVE].replace("extra_info={}", f"extra_info={passed}")}
     target = loads(FRAMEWORK, tree | {"verl/utils/reward_score/__init__.py": function})
-    judgement = judged_at(REF001, bound(FRAMEWORK, target)["NaiveRewardManager", "default"], "default")
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is (takes and passed == "{}")
+    check_verdict(
+        REF001, bound(FRAMEWORK, target)["NaiveRewardManager", "default"], "default", found=takes and passed == "{}"
+    )
 
 
 @pytest.mark.parametrize("setting", ["", "data:\n  reward_fn_key: data_source\n"])
@@ -130,9 +126,9 @@ def test_a_manager_with_processes(loads: Loads, setting: str, key: str) -> None:
         pair: b for pair, b in bound(FRAMEWORK, loads(FRAMEWORK, tree)).items() if pair[0].startswith("Prime")
     }
     assert answering(boundaries) == []
-    judgement = judged_at(REF001, boundaries["PrimeRewardManager", "default"], "default")
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is (bool(setting) and key != "self.key")
+    check_verdict(
+        REF001, boundaries["PrimeRewardManager", "default"], "default", found=(bool(setting) and key != "self.key")
+    )
 
 
 @pytest.mark.parametrize(
@@ -150,9 +146,7 @@ def test_a_manager_of_the_first_reward_loop(loads: Loads, old: str, new: str) ->
     tree = files() | {"verl/experimental/reward/reward_loop/dapo.py": LOOP.replace(old, new)}
     target = loads(FRAMEWORK, tree, {"omegaconf/__init__.py": OMEGACONF})
     boundary = bound(FRAMEWORK, target)["DAPORewardLoopManager", "overlong"]
-    judgement = judged_at(REF001, boundary, "overlong", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is (old != new)
+    check_verdict(REF001, boundary, "overlong", target, found=old != new)
 
 
 def test_a_worker_of_a_cluster() -> None:

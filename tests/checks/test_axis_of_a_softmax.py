@@ -16,6 +16,6 @@ def _log_probs(dim: int) -> Any:
 
 
 @pytest.mark.parametrize(("dim", "ok"), [(-1, True), (1, False), (0, False)])
-def test_the_axis_of_a_softmax(dim: int, ok: bool) -> None:  # noqa: FBT001 - a parameter of the test
+def test_the_axis_of_a_softmax(dim: int, ok: bool) -> None:
     result = rl_sentinel.check(_log_probs(dim), stage="logprob", budget=5)
     assert (result.ok, [one.code for one in result.findings]) == (ok, [] if ok else ["REF001"])

@@ -42,5 +42,5 @@ def test_a_place_is_followed_by_attribute_and_key() -> None:
         (partial(max, default=1), partial(max, default=2), False),
     ],
 )
-def test_equal_arguments(one: object, other: object, same: bool) -> None:  # noqa: FBT001 - parametrized
+def test_equal_arguments(one: object, other: object, same: bool) -> None:
     assert same_value(one, other) is same

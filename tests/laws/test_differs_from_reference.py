@@ -96,7 +96,7 @@ def test_groups_without_a_signal_count() -> None:
 
 
 @pytest.mark.parametrize("whitened", [False, True])
-def test_returns(whitened: bool) -> None:  # noqa: FBT001 - parametrised
+def test_returns(whitened: bool) -> None:
     def outcome(batch: Batch) -> dict[str, Tensor]:
         returns = batch.reward.unsqueeze(1) * batch.mask
         every = returns[batch.mask]
@@ -202,7 +202,7 @@ def _of_last_steps(batch: Batch, chosen: str) -> Tensor:
 
 
 @pytest.mark.parametrize(("chosen", "found"), [("last", False), ("first", True)])
-def test_which_step_of_a_trajectory_counts(chosen: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_which_step_of_a_trajectory_counts(chosen: str, found: bool) -> None:
     claims = {"algorithm": "grpo", "standardized": "no", "grouping": "id", "trajectories": "step-wise"}
     boundary = specimen(
         partial(_of_last_steps, chosen=chosen), reads="reward group mask last_step", outputs=ROWS, claims=claims

@@ -59,7 +59,7 @@ def _sum_of_means(batch: Batch, micro_batches: int) -> Tensor:
 
 
 @pytest.mark.parametrize(("compute", "found"), [(_by_own_tokens, False), (_sum_of_means, True)])
-def test_mean_of_equal_parts(compute: Any, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_mean_of_equal_parts(compute: Any, found: bool) -> None:
     """Parts with equally many trained tokens share a mean, which is not multiplied by their number."""
     more = {**MORE, "claims": {"aggregation": "token-mean"}}
     judgement = judged(LAW, specimen(compute, reads=READS, stage="policy-loss", outputs=LOSS, **more))

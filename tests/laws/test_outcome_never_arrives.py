@@ -64,7 +64,7 @@ def _of_trajectories(batch: Batch, *, train_last: bool) -> Tensor:
 
 
 @pytest.mark.parametrize("train_last", [False, True])
-def test_steps(train_last: bool) -> None:  # noqa: FBT001 - what is tried
+def test_steps(train_last: bool) -> None:
     boundary = specimen(
         lambda b: _of_trajectories(b, train_last=train_last),
         reads="reward group mask trajectory last_step",

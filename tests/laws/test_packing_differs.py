@@ -77,7 +77,7 @@ def test_broken_by_positions() -> None:
 
 
 @pytest.mark.parametrize("cut", [True, False])
-def test_broken_between_packs(cut: bool) -> None:  # noqa: FBT001 - parametrised
+def test_broken_between_packs(cut: bool) -> None:
     """A fault that needs two packs is found where the boundary cuts its rows, and only there."""
     compute = _packs_reversed if cut else partial(_packs_reversed, micro_batches=1)
     follows: frozenset[Axis] = frozenset({"micro_batches"}) if cut else frozenset()

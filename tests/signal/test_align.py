@@ -14,7 +14,7 @@ MASK = torch.tensor([[True, False, True, False], [False, True, False, False], [F
     ("predicts_next", "expected"),
     [(True, [[1.0, 2.0, 3.0], [6.0, 0.0, 0.0]]), (False, [[2.0, 3.0, 4.0], [7.0, 0.0, 0.0]])],
 )
-def test_response_aligned(predicts_next: bool, expected: list[list[float]]) -> None:  # noqa: FBT001 - a parameter
+def test_response_aligned(predicts_next: bool, expected: list[list[float]]) -> None:
     found = response_aligned(SEQUENCE, prompt_length=PROMPT, length=LENGTH, width=3, predicts_next=predicts_next)
     assert found.tolist() == expected
 

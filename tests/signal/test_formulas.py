@@ -54,7 +54,7 @@ def test_batches(name: str, drawn: list[Draw]) -> None:
 
 
 @pytest.mark.parametrize("predicts_next", [False, True])
-def test_response_aligned(predicts_next: bool) -> None:  # noqa: FBT001 - a parameter of the test
+def test_response_aligned(predicts_next: bool) -> None:
     """Token t of a response is at ``prompt + t``; the logits that predict it are one position earlier."""
     length = torch.randint(0, 6, (500,), generator=torch.Generator().manual_seed(0))
     prompt = torch.randint(1, 7, (500,), generator=torch.Generator().manual_seed(1))

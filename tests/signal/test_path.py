@@ -74,7 +74,7 @@ def _no_eos(second: float, normalization: Normalization) -> Tensor:
 @pytest.mark.parametrize("mean", ["batch", "group"])
 @pytest.mark.parametrize("deviation", ["batch", "group", "none"])
 @pytest.mark.parametrize("leave_one_out", [False, True])
-def test_a_suppressed_reward_moves_nothing(mean: str, deviation: str, leave_one_out: bool) -> None:  # noqa: FBT001 - a parameter
+def test_a_suppressed_reward_moves_nothing(mean: str, deviation: str, leave_one_out: bool) -> None:
     """Where 1 beside 100 would be -49.5, the difference to 1 beside 1 is exactly 0: suppression comes first."""
     by = Normalization(
         mean=mean,  # type: ignore[arg-type]  # words of the class

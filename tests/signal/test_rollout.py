@@ -56,7 +56,7 @@ UNTOLD: dict[str, tuple[Callable[[], list[Step]], dict[str, dict[str, float]], s
 
 @pytest.mark.parametrize("name", UNTOLD)
 @pytest.mark.parametrize("merged", [False, True])
-def test_steps_that_do_not_add_up(name: str, merged: bool) -> None:  # noqa: FBT001 - a parameter of the test
+def test_steps_that_do_not_add_up(name: str, merged: bool) -> None:
     steps, changed, told = UNTOLD[name]
     with pytest.raises(InputError) as refused:
         laid_out(steps(), **{**KNOWN, **changed}, merged=merged, padding=0)  # type: ignore[arg-type]  # words of the table

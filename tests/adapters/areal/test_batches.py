@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.areal import FRAMEWORK, batches
 from rl_sentinel.adapters.target import Target
@@ -35,15 +35,13 @@ DATA = """
 
 
 @pytest.mark.parametrize(("order", "found"), [("range(len(sizes))", False), ("reversed(range(len(sizes)))", True)])
-def test_batches(loads: Loads, order: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_batches(loads: Loads, order: str, found: bool) -> None:
     """What is split again has the order of the batch."""
     target = loads(FRAMEWORK, {"areal/utils/data.py": DATA.replace("ORDER", order)})
     (boundary,) = batches.boundaries(target)
     assert isinstance(boundary, Boundary)
     assert answering({("batches", "default"): boundary}, target) == []
-    judgement = judged_at(PLC004, boundary, "default", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(PLC004, boundary, "default", target, found=found)
 
 
 @pytest.mark.slow

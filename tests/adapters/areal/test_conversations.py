@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import judged_at
+from adapters.checks import check_verdict, judged_at
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.conversations import CALLS, FAMILIES, boundaries
@@ -125,9 +125,7 @@ def _bound(loads: Loads, *, replaced: bool, **others: str) -> tuple[Target, Boun
 def test_sound(loads: Loads, end: str) -> None:
     """Every token, mask, log-prob and version stays where it was sampled."""
     target, boundary = _bound(loads, replaced=False)
-    judgement = judged_at(PLC004, boundary, end, target)
-    assert judgement.tried > 0
-    assert judgement.found is None
+    check_verdict(PLC004, boundary, end, target, found=False)
 
 
 def test_replaced_stop_token(loads: Loads) -> None:
@@ -136,7 +134,7 @@ def test_replaced_stop_token(loads: Loads) -> None:
     found = judged_at(PLC004, boundary, "padding token", target).found
     assert found is not None
     assert found.expectation.name == "token"
-    assert judged_at(PLC004, boundary, "end of sequence", target).found is None
+    check_verdict(PLC004, boundary, "end of sequence", target, found=False)
 
 
 def test_text_of_all_messages(loads: Loads) -> None:
@@ -145,14 +143,14 @@ def test_text_of_all_messages(loads: Loads) -> None:
     assert boundary.path == "areal.experimental.openai.types.CompletionWithTokenLogpReward.to_tensor_dict"
     check_round_trip(target, boundary)
     for end, found in (("end of sequence", False), ("padding token", True)):
-        assert (judged_at(PLC004, boundary, end, target).found is not None) is found
+        check_verdict(PLC004, boundary, end, target, found=found)
 
 
 @pytest.mark.parametrize(("kept", "found"), [("before", False), ("before[:-1]", True)])
-def test_text_between_delimiters(loads: Loads, kept: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_text_between_delimiters(loads: Loads, kept: str, found: bool) -> None:
     """The tokens of earlier turns stay as they were sampled."""
     target, boundary = _bound(loads, replaced=False, client=DELIMITED.replace("KEPT", kept))
-    assert (judged_at(PLC004, boundary, "end of sequence", target).found is not None) is found
+    check_verdict(PLC004, boundary, "end of sequence", target, found=found)
 
 
 def test_round_trip(loads: Loads) -> None:
@@ -169,9 +167,7 @@ def test_arguments_of_a_call(loads: Loads, arguments: str, *, found: bool) -> No
     assert isinstance(boundary, Boundary)
     check_round_trip(target, boundary)
     (setting,) = CALLS
-    judgement = judged_at(PLC004, boundary, setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) == found
+    check_verdict(PLC004, boundary, setting, target, found=found)
 
 
 def test_a_client_without_a_template_has_no_calls(loads: Loads) -> None:

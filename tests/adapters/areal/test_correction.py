@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from adapters.areal_specimen import CONFIG
-from adapters.checks import judged_at, outputs_of
+from adapters.checks import check_verdict, outputs_of
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.arguments import rejection
 from rl_sentinel.adapters.areal.correction import FAMILIES, PATH, boundaries
@@ -106,17 +106,13 @@ BY_ROW = """
 
 
 @pytest.mark.parametrize(("count", "found"), [("max(len(own), 1)", False), ("max(len(trained), 1)", True)])
-def test_a_mean_over_all_tokens_decides_otherwise(loads: Loads, count: str, found: bool) -> None:  # noqa: FBT001
+def test_a_mean_over_all_tokens_decides_otherwise(loads: Loads, count: str, found: bool) -> None:
     """The divergence of a sequence is its mean over the trained tokens, by the formulas' names of the settings."""
     target = loads(FRAMEWORK, _files(functional=BY_ROW.replace("COUNT", count)))
     for name in ("sequence ratio, mean", "sequence k1, mean"):
-        judgement = judged_at(REF001, _bound(target)[name], name, target)
-        assert judgement.tried > 0
-        assert (judgement.found is not None) is found
+        check_verdict(REF001, _bound(target)[name], name, target, found=found)
     for name in ("sequence ratio, sum", "sequence k2, max"):
-        judgement = judged_at(REF001, _bound(target)[name], name, target)
-        assert judgement.tried > 0
-        assert judgement.found is None
+        check_verdict(REF001, _bound(target)[name], name, target, found=False)
 
 
 def test_the_configuration_is_the_targets_own(loads: Loads) -> None:

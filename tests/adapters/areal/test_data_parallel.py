@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from adapters.areal.test_batches import DATA as PADDED
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.areal import FRAMEWORK, data_parallel
 from rl_sentinel.adapters.target import Target
@@ -132,9 +132,7 @@ def test_images_of_rows(loads: Loads, name: str, cut: str, *, found: bool) -> No
     """Each trajectory keeps its images, or all get those of the first."""
     target, every = _with_images(loads, cut)
     assert answering({(name, "images"): every[name]}, target) == []
-    judgement = judged_at(DAT001, every[name], "images", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(DAT001, every[name], "images", target, found=found)
 
 
 def test_answers(loads: Loads) -> None:
@@ -147,9 +145,7 @@ def test_answers(loads: Loads) -> None:
 @pytest.mark.parametrize("name", [_RANKS, _CONTROLLER])
 def test_all_rows_once(loads: Loads, name: str, law: Law) -> None:
     target, every = _bound(loads)
-    judgement = judged_at(law, every[name], "default", target)
-    assert judgement.tried > 0
-    assert judgement.found is None
+    check_verdict(law, every[name], "default", target, found=False)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +160,7 @@ def test_all_rows_once(loads: Loads, name: str, law: Law) -> None:
 )
 def test_rows_that_are_lost_or_moved(loads: Loads, words: dict[str, str], name: str, law: Law) -> None:
     target, every = _bound(loads, **words)
-    assert judged_at(law, every[name], "default", target).found is not None
+    check_verdict(law, every[name], "default", target, found=True)
 
 
 @pytest.mark.slow

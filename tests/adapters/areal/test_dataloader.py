@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from adapters.checks import judged_at, outputs_of
+from adapters.checks import check_verdict, outputs_of
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.areal import FRAMEWORK, dataloader
 from rl_sentinel.adapters.target import Target
@@ -76,9 +76,7 @@ def test_each_sample_has_a_place(loads: Loads) -> None:
 
 
 @pytest.mark.parametrize(("announce", "found"), [(ANNOUNCED, False), ("pass", True)])
-def test_order_of_the_next_epoch(loads: Loads, announce: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_order_of_the_next_epoch(loads: Loads, announce: str, found: bool) -> None:
     """A sampler that never learns the number of the epoch repeats its order."""
     target, boundary = _cycle(loads, announce)
-    judgement = judged_at(CFG001, boundary, "shuffled", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(CFG001, boundary, "shuffled", target, found=found)

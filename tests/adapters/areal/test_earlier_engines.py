@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from adapters.areal.test_updates import ENGINE, _batch, _files
-from adapters.checks import judged_at, outputs_of
+from adapters.checks import check_verdict, outputs_of
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.updates import boundaries
 from rl_sentinel.adapters.target import Target
@@ -102,18 +102,12 @@ def test_by_hand(loads: Loads, shape: Callable[..., dict[str, str]]) -> None:
     assert outputs_of(target, found["ppo"], "ppo", _batch())["loss"].item() == pytest.approx(-3.0)
     assert outputs_of(target, found["critic"], "critic", _batch())["loss"].item() == pytest.approx(4 / 2 / 3)
     assert outputs_of(target, found["sft"], "sft", _batch())["loss"].item() == pytest.approx(2.0)
-    assert judged_at(GRD002, found["ppo"], "ppo", target).found is None
+    check_verdict(GRD002, found["ppo"], "ppo", target, found=False)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("found", [False, True])
-def test_weight_of_a_micro_batch(
-    loads: Loads,
-    shape: Callable[..., dict[str, str]],
-    found: bool,  # noqa: FBT001 - parametrised
-) -> None:
+def test_weight_of_a_micro_batch(loads: Loads, shape: Callable[..., dict[str, str]], found: bool) -> None:
     """Micro-batches that count alike, whatever they hold, are a loss that depends on the cut."""
     target = loads(FRAMEWORK, shape(by_tokens=not found))
-    judgement = judged_at(SPL001, _bound(target)["ppo"], "ppo", target)
-    assert judgement.tried
-    assert (judgement.found is not None) is found
+    check_verdict(SPL001, _bound(target)["ppo"], "ppo", target, found=found)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.areal import FRAMEWORK, advantages, early_advantages
 from rl_sentinel.adapters.target import Target
@@ -64,11 +64,9 @@ def test_switches_of_the_release(loads: Loads) -> None:
 
 
 @pytest.mark.parametrize(("whole", "found"), [("True", False), ("False", True)])
-def test_groups(loads: Loads, whole: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_groups(loads: Loads, whole: str, found: bool) -> None:
     target, every = _bound(loads, whole)
-    judgement = judged_at(GRP001, every["group reward"], "group reward", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(GRP001, every["group reward"], "group reward", target, found=found)
 
 
 def test_round_trip(loads: Loads) -> None:

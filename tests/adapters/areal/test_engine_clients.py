@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from adapters.checks import answering, judged_at, outputs_of
+from adapters.checks import answering, check_verdict, outputs_of
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK, requests, versions
 from rl_sentinel.adapters.target import Target
@@ -144,20 +144,16 @@ def test_segments_of_several_versions(loads: Loads) -> None:
 )
 def test_replies_that_are_put_together_wrongly(loads: Loads, words: dict[str, str], setting: str) -> None:
     target = _loaded(loads, **words)
-    assert judged_at(PLC004, _bound(target)[setting], setting, target).found is not None
+    check_verdict(PLC004, _bound(target)[setting], setting, target, found=True)
 
 
 @pytest.mark.parametrize("setting", ["default", "SGLang, distribution"])
 def test_replies_that_are_put_together_right(loads: Loads, setting: str) -> None:
     target = _loaded(loads)
-    judgement = judged_at(PLC004, _bound(target)[setting], setting, target)
-    assert judgement.tried > 0
-    assert judgement.found is None
+    check_verdict(PLC004, _bound(target)[setting], setting, target, found=False)
 
 
 @pytest.mark.parametrize(("heat", "found"), [("request.gconfig.temperature", False), ("1.0", True)])
-def test_option_that_is_not_sent(loads: Loads, heat: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_option_that_is_not_sent(loads: Loads, heat: str, found: bool) -> None:
     target = _loaded(loads, HEAT=heat)
-    judgement = judged_at(CFG001, _bound(target)["SGLang, distribution"], "SGLang, distribution", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(CFG001, _bound(target)["SGLang, distribution"], "SGLang, distribution", target, found=found)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.experts import boundaries
@@ -82,8 +82,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
 def test_sound(loads: Loads) -> None:
     target, boundary = _bound(loads)
     assert answering({("layer", "equal experts"): boundary}, target) == []
-    judgement = judged_at(CFG002, boundary, "equal experts", target)
-    assert (judgement.tried > 0, judgement.found) == (True, None)
+    check_verdict(CFG002, boundary, "equal experts", target, found=False)
     check_round_trip(target, boundary)
 
 
@@ -93,4 +92,4 @@ def test_sound(loads: Loads) -> None:
 def test_broken(loads: Loads, broken: dict[str, str]) -> None:
     """Scores that multiply what experts read, and scores that do not sum to 1."""
     target, boundary = _bound(loads, **broken)
-    assert judged_at(CFG002, boundary, "equal experts", target).found is not None
+    check_verdict(CFG002, boundary, "equal experts", target, found=True)

@@ -7,7 +7,7 @@ import torch
 
 from adapters.areal.test_earlier_engines import TENSORS
 from adapters.areal_specimen import CONFIG
-from adapters.checks import judged_at, outputs_of
+from adapters.checks import check_verdict, outputs_of
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.forward import boundaries
@@ -189,42 +189,31 @@ def test_log_probs_by_hand(loads: Loads) -> None:
     ],
 )
 @pytest.mark.parametrize("found", [False, True])
-def test_found_where_broken_alone(
-    loads: Loads,
-    law: Law,
-    broken: dict[str, str],
-    found: bool,  # noqa: FBT001 - parametrised
-) -> None:
+def test_found_where_broken_alone(loads: Loads, law: Law, broken: dict[str, str], found: bool) -> None:
     """A temperature without effect; answers for the token before; answers put where padding should be."""
     target, boundary = _bound(loads, broken if found else _tree())
-    judgement = judged_at(law, boundary, "default", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(law, boundary, "default", target, found=found)
 
 
 @pytest.mark.parametrize(("mode", "found"), [("eval", False), ("train", True)])
-def test_pass_in_training_mode(loads: Loads, mode: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_pass_in_training_mode(loads: Loads, mode: str, found: bool) -> None:
     """In training mode, dropout changes the log-probs."""
     target, boundary = _bound(loads, _tree(mode=mode))
-    judgement = judged_at(REF001, boundary, "default", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(REF001, boundary, "default", target, found=found)
 
 
 @pytest.mark.parametrize(
     ("labels", "setting", "found"),
     [(LABELS, "shared sequences", False), (ROLLED_LATE, "default", False), (ROLLED_LATE, "shared sequences", True)],
 )
-def test_ranks_that_share_sequences(loads: Loads, labels: str, setting: str, found: bool) -> None:  # noqa: FBT001
+def test_ranks_that_share_sequences(loads: Loads, labels: str, setting: str, found: bool) -> None:
     """The label of the last place of a rank's part is the first token of the next part."""
     target, boundary = _bound(loads, _tree(labels=labels))
-    judgement = judged_at(REF001, boundary, setting, target)
-    assert judgement.tried
-    assert (judgement.found is not None) is found
+    check_verdict(REF001, boundary, setting, target, found=found)
 
 
 @pytest.mark.parametrize(("gathers", "found"), [("self.whole", False), ("(lambda part: part.repeat(2))", True)])
-def test_values_of_shared_sequences(loads: Loads, gathers: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_values_of_shared_sequences(loads: Loads, gathers: str, found: bool) -> None:
     """A critic's values are those of all parts, in the order of the ranks."""
     tree = _tree() | {"areal/trainer/ppo/critic.py": CRITIC}
     engine = tree["areal/engine/fsdp_engine.py"].replace("self.whole(self.model", f"{gathers}(self.model")
@@ -232,9 +221,7 @@ def test_values_of_shared_sequences(loads: Loads, gathers: str, found: bool) -> 
     _, boundary = boundaries(target)
     assert isinstance(boundary, Boundary)
     check_round_trip(target, boundary)
-    judgement = judged_at(PLC004, boundary, "shared sequences", target)
-    assert judgement.tried
-    assert (judgement.found is not None) is found
+    check_verdict(PLC004, boundary, "shared sequences", target, found=found)
 
 
 def test_release_with_another_layout(loads: Loads) -> None:
@@ -245,21 +232,17 @@ def test_release_with_another_layout(loads: Loads) -> None:
 
 
 @pytest.mark.parametrize(("heat", "found"), [("self.config.temperature", False), ("1.0", True)])
-def test_releases_whose_actor_reads_the_logits(loads: Loads, heat: str, found: bool) -> None:  # noqa: FBT001
+def test_releases_whose_actor_reads_the_logits(loads: Loads, heat: str, found: bool) -> None:
     early = {
         "areal/engine/fsdp_engine.py": EARLY_ENGINE,
         "areal/trainer/ppo/actor.py": EARLY_ACTOR.replace("HEAT", heat),
     }
     target, boundary = _bound(loads, _tree() | early)
-    judgement = judged_at(REF001, boundary, "other temperature", target)
-    assert judgement.tried
-    assert (judgement.found is not None) is found
+    check_verdict(REF001, boundary, "other temperature", target, found=found)
 
 
 def test_releases_that_take_a_tensordict(loads: Loads) -> None:
     actor = EARLY_ACTOR.replace("HEAT", "self.config.temperature") + TENSORS
     early = {"areal/engine/fsdp_engine.py": EARLY_ENGINE, "areal/trainer/ppo/actor.py": actor}
     target, boundary = _bound(loads, _tree() | early)
-    judgement = judged_at(REF001, boundary, "other temperature", target)
-    assert judgement.tried
-    assert judgement.found is None
+    check_verdict(REF001, boundary, "other temperature", target, found=False)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from adapters.checks import judged_at, outputs_of
+from adapters.checks import check_verdict, outputs_of
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.areal import FRAMEWORK, learning_rates
 from rl_sentinel.adapters.target import Target
@@ -126,15 +126,7 @@ CASES = [
 
 @pytest.mark.parametrize(("engine", "setting", "broken"), CASES)
 @pytest.mark.parametrize("found", [False, True])
-def test_found_where_broken_alone(
-    loads: Loads,
-    engine: str,
-    setting: str,
-    broken: dict[str, str],
-    found: bool,  # noqa: FBT001 - parametrised
-) -> None:
+def test_found_where_broken_alone(loads: Loads, engine: str, setting: str, broken: dict[str, str], found: bool) -> None:
     """A floor that is dropped, and a warm-up that is subtracted twice."""
     target, boundaries = _bound(loads, **(broken if found else {}))
-    judgement = judged_at(REF001, boundaries[engine, setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(REF001, boundaries[engine, setting], setting, target, found=found)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.lora import boundaries
@@ -45,8 +45,7 @@ def _bound(loads: Loads, name: str) -> tuple[Target, Boundary]:
 def test_sound(loads: Loads) -> None:
     target, boundary = _bound(loads, 'name.replace(".default.", ".")')
     assert answering({("adapter", "default"): boundary}, target) == []
-    judgement = judged_at(RES001, boundary, "default", target)
-    assert (judgement.tried > 0, judgement.found) == (True, None)
+    check_verdict(RES001, boundary, "default", target, found=False)
     check_round_trip(target, boundary)
 
 
@@ -54,4 +53,4 @@ def test_sound(loads: Loads) -> None:
 def test_broken(loads: Loads, name: str) -> None:
     """Names with the adapter's, and names without PEFT's prefix."""
     target, boundary = _bound(loads, name)
-    assert judged_at(RES001, boundary, "default", target).found is not None
+    check_verdict(RES001, boundary, "default", target, found=True)

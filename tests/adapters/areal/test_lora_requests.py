@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict, judged_at
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.lora_requests import boundaries
@@ -84,8 +84,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
 def test_sound(loads: Loads) -> None:
     target, boundary = _bound(loads)
     assert answering({("adapters", "SGLang, adapters"): boundary}, target) == []
-    judgement = judged_at(RES001, boundary, "SGLang, adapters", target)
-    assert (judgement.tried > 0, judgement.found) == (True, None)
+    check_verdict(RES001, boundary, "SGLang, adapters", target, found=False)
     check_round_trip(target, boundary)
 
 

@@ -107,7 +107,7 @@ def test_what_came_later_is_not_missed(loads: Loads) -> None:
 
 
 @pytest.mark.parametrize("decoupled", [False, True])
-def test_former_package(loads: Loads, decoupled: bool) -> None:  # noqa: FBT001 - parametrized
+def test_former_package(loads: Loads, decoupled: bool) -> None:
     """The losses of realhf, which at first had no proximal policy."""
     policy = """
     def actor_loss_fn(logprobs, old_logprobs, advantages, eps_clip, loss_mask=None, c_clip=None PROXIMAL):

@@ -7,7 +7,7 @@ import torch
 
 from adapters.areal.test_updates import FIELDS, TRACKER, TRAINERS
 from adapters.areal_specimen import CONFIG
-from adapters.checks import judged_at, outputs_of
+from adapters.checks import check_verdict, outputs_of
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.updates import boundaries
@@ -104,18 +104,14 @@ def test_updates_by_hand(loads: Loads) -> None:
 
 @pytest.mark.parametrize("setting", ["ppo", "critic"])
 @pytest.mark.parametrize(("parts", "found"), [("len(parts)", False), ("1", True)])
-def test_schedule_divides(loads: Loads, setting: str, parts: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_schedule_divides(loads: Loads, setting: str, parts: str, found: bool) -> None:
     """Megatron divides by the number of micro-batches; a loss that is scaled already shrinks with their number."""
     target, boundaries_ = _bound(loads, parts)
-    judgement = judged_at(SPL001, boundaries_[setting], setting, target)
-    assert judgement.tried
-    assert (judgement.found is not None) is found
+    check_verdict(SPL001, boundaries_[setting], setting, target, found=found)
 
 
 @pytest.mark.parametrize(("shift", "found"), [("1", False), ("0", True)])
-def test_labels(loads: Loads, shift: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_labels(loads: Loads, shift: str, found: bool) -> None:
     """A position predicts the next token, not its own."""
     target, boundaries_ = _bound(loads, shift=shift)
-    judgement = judged_at(REF001, boundaries_["ppo"], "ppo", target)
-    assert judgement.tried
-    assert (judgement.found is not None) is found
+    check_verdict(REF001, boundaries_["ppo"], "ppo", target, found=found)

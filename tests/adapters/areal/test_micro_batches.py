@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from adapters.areal_specimen import CONFIG
-from adapters.checks import judged_at
+from adapters.checks import check_verdict, judged_at
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.micro_batches import FAMILIES, KEYS, boundaries
@@ -103,7 +103,7 @@ def test_what_the_model_gets(loads: Loads, setting: str) -> None:
 
 
 @pytest.mark.parametrize(("skips_empty", "found"), [(True, False), (False, True)])
-def test_sequence_of_no_token(loads: Loads, skips_empty: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_sequence_of_no_token(loads: Loads, skips_empty: bool, found: bool) -> None:
     """Padding of no token is no sequence."""
     target, every = _bound(loads, skips_empty=skips_empty)
     judgement = judged_at(PLC004, every["filled"], "filled", target)
@@ -116,16 +116,14 @@ def test_sequence_of_no_token(loads: Loads, skips_empty: bool, found: bool) -> N
 
 def test_rows_in_another_order(loads: Loads) -> None:
     target, every = _bound(loads, keeps_order=False)
-    assert judged_at(PLC004, every["number"], "number", target).found is not None
+    check_verdict(PLC004, every["number"], "number", target, found=True)
 
 
 @pytest.mark.parametrize(("rows", "found"), [("cut.tolist()", False), ("range(len(cut))", True)])
 def test_images_of_sequences(loads: Loads, rows: str, *, found: bool) -> None:
     """Images in the order of the batch, beside sequences in another order."""
     target, every = _bound(loads, rows=rows)
-    judgement = judged_at(DAT001, every["images"], "images", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(DAT001, every["images"], "images", target, found=found)
 
 
 def test_round_trip(loads: Loads) -> None:

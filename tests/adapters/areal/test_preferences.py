@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from adapters.areal.test_updates import TRACKER
-from adapters.checks import judged_at, outputs_of
+from adapters.checks import check_verdict, outputs_of
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.preferences import boundaries
@@ -68,11 +68,9 @@ def test_by_hand(loads: Loads) -> None:
 
 @pytest.mark.parametrize("setting", ["sigmoid", "ipo"])
 @pytest.mark.parametrize(("shift", "found"), [(1, False), (0, True)])
-def test_mask_that_is_not_shifted_with_the_log_probs(loads: Loads, setting: str, shift: int, found: bool) -> None:  # noqa: FBT001
+def test_mask_that_is_not_shifted_with_the_log_probs(loads: Loads, setting: str, shift: int, found: bool) -> None:
     target, bound = _bound(loads, shift)
-    judgement = judged_at(REF001, bound[setting], setting, target)
-    assert judgement.tried
-    assert (judgement.found is not None) is found
+    check_verdict(REF001, bound[setting], setting, target, found=found)
 
 
 @pytest.mark.parametrize("setting", ["sigmoid", "ipo"])

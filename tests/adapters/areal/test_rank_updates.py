@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict, judged_at
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.areal import FRAMEWORK, rank_updates
 from rl_sentinel.adapters.target import Target
@@ -131,9 +131,7 @@ def test_answers(loads: Loads) -> None:
 @pytest.mark.parametrize(("place", "law"), [(0, SPL002), (0, REF001), (1, MET005)])
 def test_ranks_that_count_together(loads: Loads, place: int, law: Law, setting: str) -> None:
     target, found = _bound(loads)
-    judgement = judged_at(law, found[place], setting, target)
-    assert judgement.tried > 0
-    assert judgement.found is None
+    check_verdict(law, found[place], setting, target, found=False)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +146,7 @@ def test_ranks_that_count_together(loads: Loads, place: int, law: Law, setting: 
 )
 def test_ranks_that_do_not(loads: Loads, words: dict[str, str], place: int, law: Law, setting: str) -> None:
     target, found = _bound(loads, **words)
-    assert judged_at(law, found[place], setting, target).found is not None
+    check_verdict(law, found[place], setting, target, found=True)
 
 
 def test_metrics_of_a_failed_call_do_not_fail_others(loads: Loads) -> None:

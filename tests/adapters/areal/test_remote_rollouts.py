@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.remote_rollouts import boundaries
@@ -63,6 +63,4 @@ def test_options_of_a_task(loads: Loads, lost: str) -> None:
     """A task whose options do not reach the worker."""
     kept = f"**{{name: value for name, value in options.items() if name != '{lost}'}}"
     target, boundary = _bound(loads, OPTIONS=kept)
-    judgement = judged_at(PLC004, boundary, "default", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is bool(lost)
+    check_verdict(PLC004, boundary, "default", target, found=bool(lost))

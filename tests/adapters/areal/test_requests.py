@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict, judged_at
 from rl_sentinel.adapters.areal import FRAMEWORK, dataloader, requests
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
@@ -162,38 +162,32 @@ def test_answers(loads: Loads, bound: Callable[[Target], dict[str, Boundary]]) -
 
 
 @pytest.mark.parametrize(("spent", "found"), [("len(part)", False), ("0", True)])
-def test_room_of_a_request_that_goes_on(loads: Loads, spent: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_room_of_a_request_that_goes_on(loads: Loads, spent: str, found: bool) -> None:
     """A response may have as many tokens as asked for, over all of its requests."""
     target = _loaded(loads, SPENT=spent)
     boundary = _requests(target)["SGLang, distribution"]
-    assert (judged_at(PLC004, boundary, "SGLang, distribution", target).found is not None) is found
+    check_verdict(PLC004, boundary, "SGLang, distribution", target, found=found)
 
 
 @pytest.mark.parametrize(("rolled", "found"), [("0", False), ("1", True)])
-def test_experts_of_the_token_before(loads: Loads, rolled: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_experts_of_the_token_before(loads: Loads, rolled: str, found: bool) -> None:
     """The experts of the last reply are those of all tokens; the ones of a neighbor are not the token's."""
     target = _loaded(loads, ROLLED=rolled)
-    judgement = judged_at(PLC004, _requests(target)["SGLang, experts"], "SGLang, experts", target)
-    assert judgement.tried
-    assert (judgement.found is not None) is found
+    check_verdict(PLC004, _requests(target)["SGLang, experts"], "SGLang, experts", target, found=found)
 
 
 @pytest.mark.parametrize(("heat", "found"), [("request.gconfig.temperature", False), ("1.0", True)])
-def test_option_that_is_not_sent(loads: Loads, heat: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_option_that_is_not_sent(loads: Loads, heat: str, found: bool) -> None:
     target = _loaded(loads, HEAT=heat)
     boundary = _requests(target)["SGLang, distribution"]
     assert "top_k" not in boundary.reach
-    judgement = judged_at(CFG001, boundary, "SGLang, distribution", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(CFG001, boundary, "SGLang, distribution", target, found=found)
 
 
 @pytest.mark.parametrize(("cut", "found"), [("config.drop_last", False), ("True", True)])
-def test_last_samples_of_a_validation(loads: Loads, cut: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_last_samples_of_a_validation(loads: Loads, cut: str, found: bool) -> None:
     target = _loaded(loads, CUT=cut)
-    judgement = judged_at(DAT002, _loaders(target)["validation"], "validation", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(DAT002, _loaders(target)["validation"], "validation", target, found=found)
 
 
 def test_options_that_training_and_validation_share(loads: Loads) -> None:
@@ -228,6 +222,4 @@ def test_client_of_one_server(loads: Loads, law: Law, words: dict[str, str], *, 
     }
     target = loads(FRAMEWORK, tree, {"aiohttp.py": ""})
     boundary = _requests(target)["SGLang, distribution"]
-    judgement = judged_at(law, boundary, "SGLang, distribution", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) == found
+    check_verdict(law, boundary, "SGLang, distribution", target, found=found)

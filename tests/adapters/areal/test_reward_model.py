@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from adapters.areal.test_updates import _files
-from adapters.checks import judged_at, outputs_of
+from adapters.checks import check_verdict, outputs_of
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK, reward_model
 from rl_sentinel.adapters.target import Target
@@ -96,17 +96,10 @@ CASES: list[tuple[Law, dict[str, str]]] = [
 
 @pytest.mark.parametrize(("law", "broken"), CASES)
 @pytest.mark.parametrize("found", [False, True])
-def test_found_where_broken_alone(
-    loads: Loads,
-    law: Law,
-    broken: dict[str, str],
-    found: bool,  # noqa: FBT001 - parametrised
-) -> None:
+def test_found_where_broken_alone(loads: Loads, law: Law, broken: dict[str, str], found: bool) -> None:
     """The score at the first token, an accuracy that is always 1, micro-batches weighted by their tokens."""
     target, boundary = _bound(loads, **(broken if found else {}))
-    judgement = judged_at(law, boundary, "reward model", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(law, boundary, "reward model", target, found=found)
 
 
 def test_a_release_that_cannot_train(loads: Loads) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.areal import FRAMEWORK, rollout_pauses
 from rl_sentinel.adapters.target import Target
@@ -55,15 +55,13 @@ def _bound(loads: Loads, broken: str = "") -> tuple[Target, Boundary]:
 def test_all_workers_are_called(loads: Loads) -> None:
     target, found = _bound(loads)
     assert answering({("update", "weight updates"): found}, target) == []
-    judgement = judged_at(PLC004, found, "weight updates", target)
-    assert judgement.tried > 0
-    assert judgement.found is None
+    check_verdict(PLC004, found, "weight updates", target, found=False)
 
 
 @pytest.mark.parametrize("word", WORDS)
 def test_workers_behind_a_proxy_are_left_out(loads: Loads, word: str) -> None:
     target, found = _bound(loads, word)
-    assert judged_at(PLC004, found, "weight updates", target).found is not None
+    check_verdict(PLC004, found, "weight updates", target, found=True)
 
 
 def test_round_trip(loads: Loads) -> None:

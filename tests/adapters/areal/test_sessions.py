@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK, sessions
 from rl_sentinel.adapters.target import Target
@@ -94,8 +94,7 @@ def test_sound(loads: Loads) -> None:
     target, boundary = _bound(loads)
     assert answering({("session", setting): boundary for setting in boundary.settings}, target) == []
     for setting in boundary.settings:
-        judgement = judged_at(PLC004, boundary, setting, target)
-        assert (judgement.tried > 0, judgement.found) == (True, None)
+        check_verdict(PLC004, boundary, setting, target, found=False)
     check_round_trip(target, boundary)
 
 
@@ -111,4 +110,4 @@ def test_sound(loads: Loads) -> None:
 def test_broken_session(loads: Loads, broken: dict[str, str]) -> None:
     """Discounted from the wrong end, not added up, discounted too often, and a turn that is not exported."""
     target, boundary = _bound(loads, **broken)
-    assert judged_at(PLC004, boundary, "discounted", target).found is not None
+    check_verdict(PLC004, boundary, "discounted", target, found=True)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK, staleness
 from rl_sentinel.adapters.target import Target
@@ -65,12 +65,11 @@ def _bound(loads: Loads, *, older: bool = False, **broken: str) -> tuple[Target,
 
 
 @pytest.mark.parametrize("older", [False, True])
-def test_sound(loads: Loads, older: bool) -> None:  # noqa: FBT001 - parametrised
+def test_sound(loads: Loads, older: bool) -> None:
     target, boundary = _bound(loads, older=older)
     assert answering({("manager", setting): boundary for setting in boundary.settings}, target) == []
     for setting in boundary.settings:
-        judgement = judged_at(STA001, boundary, setting, target)
-        assert (judgement.tried > 0, judgement.found) == (True, None)
+        check_verdict(STA001, boundary, setting, target, found=False)
     check_round_trip(target, boundary)
 
 
@@ -86,4 +85,4 @@ def test_sound(loads: Loads, older: bool) -> None:  # noqa: FBT001 - parametrise
 def test_miscounted(loads: Loads, broken: dict[str, str], setting: str) -> None:
     """The update at work, running rollouts, a recovered version, and rejected rollouts, each counted wrongly."""
     target, boundary = _bound(loads, older=False, **broken)
-    assert judged_at(STA001, boundary, setting, target).found is not None
+    check_verdict(STA001, boundary, setting, target, found=True)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from adapters.checks import answering, judged_at, outputs_of
+from adapters.checks import answering, check_verdict, outputs_of
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.stats_log import boundaries
@@ -74,12 +74,10 @@ def test_by_hand(loads: Loads) -> None:
         (RES001, {"LOADED": "2 * state['latest']"}, True),
     ],
 )
-def test_found_where_broken_alone(loads: Loads, law: Law, broken: dict[str, str], found: bool) -> None:  # noqa: FBT001
+def test_found_where_broken_alone(loads: Loads, law: Law, broken: dict[str, str], found: bool) -> None:
     """A count that starts one late, and a state that is restored as another number."""
     target, boundary = _bound(loads, **broken)
-    judgement = judged_at(law, boundary, "default", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(law, boundary, "default", target, found=found)
 
 
 def test_releases_without_a_state(loads: Loads) -> None:

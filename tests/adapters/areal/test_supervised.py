@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from adapters.areal.test_updates import TRACKER
-from adapters.checks import judged_at, outputs_of
+from adapters.checks import check_verdict, outputs_of
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.supervised import boundaries
@@ -59,14 +59,12 @@ def test_by_hand(loads: Loads) -> None:
 
 @pytest.mark.parametrize("from_logits", [True, False])
 @pytest.mark.parametrize(("skips", "found"), [(True, False), (False, True)])
-def test_sequence_without_trained_token(loads: Loads, from_logits: bool, skips: bool, found: bool) -> None:  # noqa: FBT001
+def test_sequence_without_trained_token(loads: Loads, from_logits: bool, skips: bool, found: bool) -> None:
     """A sequence of padding has no perplexity, and makes that of the others NaN."""
     target, boundary = _bound(loads, from_logits=from_logits, skips=skips)
-    judgement = judged_at(DEG001, boundary, "default", target)
-    assert judgement.tried
-    assert (judgement.found is not None) is found
+    check_verdict(DEG001, boundary, "default", target, found=found)
 
 
 @pytest.mark.parametrize("from_logits", [True, False])
-def test_round_trip(loads: Loads, from_logits: bool) -> None:  # noqa: FBT001 - parametrised
+def test_round_trip(loads: Loads, from_logits: bool) -> None:
     check_round_trip(*_bound(loads, from_logits=from_logits))

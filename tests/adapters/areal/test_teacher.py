@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from adapters.checks import answering, judged_at, outputs_of
+from adapters.checks import answering, check_verdict, outputs_of
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK, teacher
 from rl_sentinel.adapters.target import Target
@@ -91,9 +91,7 @@ def test_log_probs_of_trained_tokens(loads: Loads, setting: str) -> None:
     scores = torch.tensor([[-1.0, -2.0, -4.0], [-3.0, -5.0, 0.0]])
     batch = batch_of(mask, length=torch.tensor([3, 2]), ref_logprob=scores, prompt_length=torch.tensor([2, 3]))
     assert torch.equal(outputs_of(target, every[setting], setting, batch)["ref_logprob"], scores)
-    judgement = judged_at(PLC004, every[setting], setting, target)
-    assert judgement.tried > 0
-    assert judgement.found is None
+    check_verdict(PLC004, every[setting], setting, target, found=False)
     check_round_trip(target, every[setting])
 
 
@@ -105,4 +103,4 @@ def test_log_probs_of_trained_tokens(loads: Loads, setting: str) -> None:
 @pytest.mark.parametrize("setting", ["SGLang", "vLLM"])
 def test_scores_of_other_tokens(loads: Loads, words: dict[str, str], setting: str) -> None:
     target, every = _bound(loads, **words)
-    assert judged_at(PLC004, every[setting], setting, target).found is not None
+    check_verdict(PLC004, every[setting], setting, target, found=True)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.training_loop import boundaries
@@ -77,7 +77,7 @@ ONE_BATCH = """
 
 
 @pytest.mark.parametrize(("updated", "found"), [("batch", False), ('{**batch, "prox_logp": batch["ref_logp"]}', True)])
-def test_release_with_one_batch(loads: Loads, updated: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_release_with_one_batch(loads: Loads, updated: str, found: bool) -> None:
     """Older trainers have one batch of all prompts, and no teacher."""
     target = loads(FRAMEWORK, {"areal/experimental/trainer/rl.py": ONE_BATCH.replace("UPDATED", updated)})
     (boundary,) = boundaries(target)
@@ -85,9 +85,7 @@ def test_release_with_one_batch(loads: Loads, updated: str, found: bool) -> None
     assert boundary.path == "areal.experimental.trainer.rl.PPOTrainer.train"
     assert "teacher_logp" not in boundary.outputs
     check_round_trip(target, boundary)
-    judgement = judged_at(PLC004, boundary, "default", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(PLC004, boundary, "default", target, found=found)
 
 
 def test_release_without_columns_of_models(loads: Loads) -> None:
@@ -106,9 +104,7 @@ def test_release_without_columns_of_models(loads: Loads) -> None:
         ({"CRITIC": "batch[:1] * len(batch)"}, True),
     ],
 )
-def test_columns_of_each_row(loads: Loads, broken: dict[str, str], found: bool) -> None:  # noqa: FBT001
+def test_columns_of_each_row(loads: Loads, broken: dict[str, str], found: bool) -> None:
     """Prompts in another order, recomputed log-probs in the place of the sampler's, one prompt for all."""
     target, boundary = _bound(loads, **broken)
-    judgement = judged_at(PLC004, boundary, "default", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(PLC004, boundary, "default", target, found=found)

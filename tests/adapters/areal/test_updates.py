@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from adapters.areal_specimen import CONFIG
-from adapters.checks import judged_at, outputs_of
+from adapters.checks import check_verdict, outputs_of
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.update_families import ACTOR_FAMILIES
@@ -263,14 +263,12 @@ def test_metrics_in_a_scope(loads: Loads) -> None:
 
 
 @pytest.mark.parametrize(("gathered", "found"), [(True, False), (False, True)])
-def test_update_of_ranks_that_share_sequences(loads: Loads, gathered: bool, found: bool) -> None:  # noqa: FBT001
+def test_update_of_ranks_that_share_sequences(loads: Loads, gathered: bool, found: bool) -> None:
     """A rank has the model's outputs of its part only; loss and gradient are those of all parts."""
     target = loads(FRAMEWORK, _sharing(gathered=gathered))
     every, setting = _bound(target), "ppo, shared sequences"
     check_round_trip(target, every[setting])
-    judgement = judged_at(REF001, every[setting], setting, target)
-    assert judgement.tried
-    assert (judgement.found is not None) is found
+    check_verdict(REF001, every[setting], setting, target, found=found)
     setting = "critic, shared sequences"
     batch = with_columns(_batch(), value=torch.tensor([[1.0, 3.0], [2.0, 50.0]]))
     critic = outputs_of(target, every[setting], setting, batch)["loss"].item()
@@ -281,42 +279,34 @@ def test_labels_of_ranks_that_share_sequences(loads: Loads) -> None:
     """The label of the last place of a part is the first token of the next part."""
     target = loads(FRAMEWORK, _sharing(labels='self.own(part["input_ids"]).roll(-1)'))
     setting = "ppo, shared sequences"
-    assert judged_at(REF001, _bound(target)[setting], setting, target).found is not None
+    check_verdict(REF001, _bound(target)[setting], setting, target, found=True)
 
 
 @pytest.mark.parametrize(("by_tokens", "found"), [(True, False), (False, True)])
-def test_weight_of_a_micro_batch(loads: Loads, by_tokens: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_weight_of_a_micro_batch(loads: Loads, by_tokens: bool, found: bool) -> None:
     """Micro-batches that count alike, whatever they hold, are a loss that depends on the cut."""
     target = loads(FRAMEWORK, _files(by_tokens=by_tokens))
     boundary = _bound(target)["ppo"]
-    judgement = judged_at(SPL001, boundary, "ppo", target)
-    assert judgement.tried
-    assert (judgement.found is not None) is found
+    check_verdict(SPL001, boundary, "ppo", target, found=found)
 
 
 @pytest.mark.parametrize(("in_parts", "found"), [(False, False), (True, True)])
-def test_tokens_selected_per_micro_batch(loads: Loads, in_parts: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_tokens_selected_per_micro_batch(loads: Loads, in_parts: bool, found: bool) -> None:
     """Tokens that are selected by a statistic of their micro-batch are a loss that depends on the cut."""
     target = loads(FRAMEWORK, _files(in_parts=in_parts))
-    judgement = judged_at(SPL001, _bound(target)["m2po"], "m2po", target)
-    assert judgement.tried
-    assert (judgement.found is not None) is found
+    check_verdict(SPL001, _bound(target)["m2po"], "m2po", target, found=found)
 
 
 @pytest.mark.parametrize(("from_teacher", "found"), [(False, False), (True, True)])
-def test_distillation_away_from_the_teacher(loads: Loads, from_teacher: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_distillation_away_from_the_teacher(loads: Loads, from_teacher: bool, found: bool) -> None:
     target = loads(FRAMEWORK, _files(from_teacher=from_teacher))
-    judgement = judged_at(REF001, _bound(target)["distilled"], "distilled", target)
-    assert judgement.tried
-    assert (judgement.found is not None) is found
+    check_verdict(REF001, _bound(target)["distilled"], "distilled", target, found=found)
 
 
 @pytest.mark.parametrize(("swapped", "found"), [(False, False), (True, True)])
-def test_rows_counted_under_the_other_name(loads: Loads, swapped: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_rows_counted_under_the_other_name(loads: Loads, swapped: bool, found: bool) -> None:
     target = loads(FRAMEWORK, _files(swapped=swapped))
-    judgement = judged_at(MET001, _bound(target)["rows"], "rows", target)
-    assert judgement.tried
-    assert (judgement.found is not None) is found
+    check_verdict(MET001, _bound(target)["rows"], "rows", target, found=found)
 
 
 def test_round_trip(loads: Loads) -> None:

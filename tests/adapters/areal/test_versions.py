@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from adapters.checks import judged_at, outputs_of
+from adapters.checks import check_verdict, outputs_of
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.versions import boundaries
@@ -98,26 +98,24 @@ def test_segments_of_several_versions(loads: Loads) -> None:
 
 
 @pytest.mark.parametrize(("fixed", "found"), [(True, False), (False, True)])
-def test_version_of_an_answer(loads: Loads, fixed: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_version_of_an_answer(loads: Loads, fixed: bool, found: bool) -> None:
     """The version when an answer is read may be later than that of the weights that gave it."""
     target, (generated, *_) = _bound(loads, fixed=fixed)
-    assert (judged_at(PLC004, generated, "default", target).found is not None) is found
+    check_verdict(PLC004, generated, "default", target, found=found)
 
 
 @pytest.mark.parametrize(("fixed", "found"), [(True, False), (False, True)])
-def test_versions_of_a_trajectory(loads: Loads, fixed: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_versions_of_a_trajectory(loads: Loads, fixed: bool, found: bool) -> None:
     """A prompt has no version, and a row has its own."""
     target, (_, dumped, _) = _bound(loads, fixed=fixed)
-    assert (judged_at(MET001, dumped, "default", target).found is not None) is found
+    check_verdict(MET001, dumped, "default", target, found=found)
 
 
 @pytest.mark.parametrize(("late", "found"), [(0, False), (1, True)])
-def test_completion_of_a_dumped_response(loads: Loads, late: int, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_completion_of_a_dumped_response(loads: Loads, late: int, found: bool) -> None:
     """A record that takes the last token of the prompt for the first one of the completion is not that response."""
     target, (*_, text) = _bound(loads, fixed=True, late=late)
-    judgement = judged_at(PLC004, text, "one turn", target)
-    assert judgement.tried
-    assert (judgement.found is not None) is found
+    check_verdict(PLC004, text, "one turn", target, found=found)
 
 
 def test_round_trip(loads: Loads) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import judged_at
+from adapters.checks import check_verdict
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.weight_updates import boundaries
@@ -65,9 +65,7 @@ def _bound(loads: Loads, **words: str) -> tuple[Target, Boundary]:
 def test_weights_that_sample(loads: Loads, words: dict[str, str]) -> None:
     target, bound = _bound(loads, **words)
     check_round_trip(target, bound)
-    judgement = judged_at(PLC004, bound, "two buckets", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) == bool(words)
+    check_verdict(PLC004, bound, "two buckets", target, found=bool(words))
 
 
 def test_a_release_whose_engines_are_paused_elsewhere(loads: Loads) -> None:

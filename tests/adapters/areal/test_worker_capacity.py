@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.worker_capacity import boundaries
@@ -58,7 +58,7 @@ EXECUTOR = """
 
 
 @pytest.mark.parametrize(("sent", "found"), [("train_data_parallel_size=1, ", False), ("", True)])
-def test_limit_of_a_worker(loads: Loads, sent: str, found: bool) -> None:  # noqa: FBT001 - parametrized
+def test_limit_of_a_worker(loads: Loads, sent: str, found: bool) -> None:
     """A worker that divides the limit once more admits too few rollouts."""
     tree = {
         "areal/__init__.py": "",
@@ -70,7 +70,5 @@ def test_limit_of_a_worker(loads: Loads, sent: str, found: bool) -> None:  # noq
     (boundary,) = boundaries(target)
     assert isinstance(boundary, Boundary)
     assert answering({("worker", "one behind"): boundary}, target) == []
-    judgement = judged_at(STA001, boundary, "one behind", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(STA001, boundary, "one behind", target, found=found)
     check_round_trip(target, boundary)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK, workflows
 from rl_sentinel.adapters.target import Target
@@ -119,8 +119,7 @@ def test_sound(loads: Loads) -> None:
     assert sorted(every) == ["cut off", "end of sequence", "one turn"]
     assert answering({("episode", setting): one for setting, one in every.items()}, target) == []
     for setting, boundary in every.items():
-        judgement = judged_at(PLC004, boundary, setting, target)
-        assert (judgement.tried > 0, judgement.found) == (True, None)
+        check_verdict(PLC004, boundary, setting, target, found=False)
 
 
 def test_every_call_reads_back(loads: Loads) -> None:
@@ -143,4 +142,4 @@ def test_every_call_reads_back(loads: Loads) -> None:
 def test_broken_row(loads: Loads, broken: dict[str, str], setting: str) -> None:
     """Trained tokens that nobody sampled, a stop token that is lost or doubled, and a discount too many."""
     target, every = _bound(loads, **broken)
-    assert judged_at(PLC004, every[setting], setting, target).found is not None
+    check_verdict(PLC004, every[setting], setting, target, found=True)

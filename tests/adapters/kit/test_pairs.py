@@ -12,7 +12,7 @@ THREE = batch_of(torch.tensor([[True, True], [False, False], [True, False]]), le
 
 
 @pytest.mark.parametrize(("rows", "parts", "fits"), [(2, 1, True), (3, 1, False), (2, 2, False), (4, 2, True)])
-def test_every_micro_batch_has_whole_pairs(rows: int, parts: int, fits: bool) -> None:  # noqa: FBT001 - parametrised
+def test_every_micro_batch_has_whole_pairs(rows: int, parts: int, fits: bool) -> None:
     inputs = Inputs(batch_of(torch.ones(rows, 1).bool()), {}, Layout(micro_batches=parts))
     assert (rows_are_pairs(inputs) == "") is fits
 

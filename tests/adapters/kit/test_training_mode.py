@@ -8,7 +8,7 @@ from rl_sentinel.adapters.kit.training_mode import outputs_in_mode
 
 @pytest.mark.parametrize("gradients", [False, True])
 @pytest.mark.parametrize("training", [False, True])
-def test_only_training_mode_without_gradients_changes_outputs(gradients: bool, training: bool) -> None:  # noqa: FBT001 - parametrised
+def test_only_training_mode_without_gradients_changes_outputs(gradients: bool, training: bool) -> None:
     """The outputs change if the model is in training mode in a pass without gradients, and else they do not."""
     outputs = torch.tensor([[0.5, 1.0]])
     with torch.set_grad_enabled(gradients):

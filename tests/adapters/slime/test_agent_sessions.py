@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from adapters.checks import judged_at, outputs_of
+from adapters.checks import check_verdict, outputs_of
 from adapters.kit.round_trip import check_round_trip
 from adapters.slime_trajectory_specimen import MANAGER, TYPES
 from rl_sentinel.adapters.slime import FRAMEWORK
@@ -148,7 +148,7 @@ def _load(loads: Loads, *, left: int = 0, order: int = 1, keeps: bool = True) ->
 
 @pytest.mark.parametrize("setting", LIMITS)
 @pytest.mark.parametrize("early", [False, True])
-def test_by_hand(loads: Loads, setting: str, early: bool) -> None:  # noqa: FBT001 - parametrised
+def test_by_hand(loads: Loads, setting: str, early: bool) -> None:
     """Two replies, of two tokens and of one, and a tool's answer between them."""
     target, boundary = _early(loads, keeps=True) if early else _load(loads)
     check_round_trip(target, boundary)
@@ -163,12 +163,10 @@ def test_by_hand(loads: Loads, setting: str, early: bool) -> None:  # noqa: FBT0
 
 
 @pytest.mark.parametrize(("setting", "found"), [("context is full", False), ("context is exceeded", True)])
-def test_early_sessions_that_exceed_the_context(loads: Loads, setting: str, found: bool) -> None:  # noqa: FBT001
+def test_early_sessions_that_exceed_the_context(loads: Loads, setting: str, found: bool) -> None:
     """A session is dropped because of a prompt to which there was no room to reply."""
     target, boundary = _early(loads, keeps=False)
-    judgement = judged_at(PLC004, boundary, setting, target)
-    assert judgement.tried
-    assert (judgement.found is not None) is found
+    check_verdict(PLC004, boundary, setting, target, found=found)
 
 
 @pytest.mark.parametrize(
@@ -184,12 +182,10 @@ def test_early_sessions_that_exceed_the_context(loads: Loads, setting: str, foun
         ("context is exceeded", {"keeps": False}, True),
     ],
 )
-def test_found_where_broken_alone(loads: Loads, setting: str, broken: dict[str, Any], found: bool) -> None:  # noqa: FBT001
+def test_found_where_broken_alone(loads: Loads, setting: str, broken: dict[str, Any], found: bool) -> None:
     """Log-probs in another order, and a reply that is cut off before the context is full."""
     target, boundary = _load(loads, **broken)
-    judgement = judged_at(PLC004, boundary, setting, target)
-    assert judgement.tried
-    assert (judgement.found is not None) is found
+    check_verdict(PLC004, boundary, setting, target, found=found)
 
 
 def test_a_module_that_fails_is_unbound(loads: Loads) -> None:

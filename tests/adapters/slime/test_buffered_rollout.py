@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict, judged_at
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.slime import FRAMEWORK
 from rl_sentinel.adapters.slime.buffered_rollout import boundaries
@@ -116,4 +116,4 @@ def test_sound(loads: Loads) -> None:
 def test_broken(loads: Loads, broken: dict[str, str], law: Law) -> None:
     """A mask cut at the number of trained tokens, a lost state, a constant reward, and a prompt that is taken twice."""
     target, boundary = _bound(loads, **broken)
-    assert judged_at(law, boundary, "records of a buffer", target).found is not None
+    check_verdict(law, boundary, "records of a buffer", target, found=True)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from adapters.checks import judged_at, outputs_of
+from adapters.checks import check_verdict, outputs_of
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.slime import FRAMEWORK
 from rl_sentinel.adapters.slime.checkpoints import boundaries
@@ -45,10 +45,10 @@ def _load(loads: Loads, *kept: str) -> tuple[Target, list[Boundary]]:
     ("kept", "found"),
     [(("load", "finetune", "ckpt_step"), False), (("load", "finetune"), True), (("load", "ckpt_step"), True)],
 )
-def test_arguments_after_other_models(loads: Loads, kept: tuple[str, ...], found: bool) -> None:  # noqa: FBT001
+def test_arguments_after_other_models(loads: Loads, kept: tuple[str, ...], found: bool) -> None:
     """A step or an option that stays changed is found."""
     target, (boundary,) = _load(loads, *kept)
-    assert (judged_at(RES001, boundary, "default", target).found is not None) is found
+    check_verdict(RES001, boundary, "default", target, found=found)
 
 
 def test_steps_by_hand(loads: Loads) -> None:
@@ -100,10 +100,10 @@ def _restarted(loads: Loads, *, anew: bool = False, drops: bool = False) -> tupl
         (False, True, "raw", True),
     ],
 )
-def test_restart(loads: Loads, anew: bool, drops: bool, mode: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_restart(loads: Loads, anew: bool, drops: bool, mode: str, found: bool) -> None:
     """A run that starts anew, or without its optimizer's state, is found in the mode that does so."""
     target, boundary = _restarted(loads, anew=anew, drops=drops)
-    assert (judged_at(RES001, boundary, mode, target).found is not None) is found
+    check_verdict(RES001, boundary, mode, target, found=found)
 
 
 def test_restarts_by_hand(loads: Loads) -> None:

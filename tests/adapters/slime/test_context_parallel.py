@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from adapters.checks import bound, judged_at
+from adapters.checks import bound, check_verdict
 from adapters.slime_specimen import CUT, files
 from rl_sentinel.adapters.kit.execution import execute, inputs_of
 from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
@@ -95,9 +95,7 @@ def test_loss_by_hand(loads: Loads, setting: str, size: int) -> None:
 def test_split_that_does_not_show(loads: Loads, name: str, setting: str) -> None:
     """Statistics of all ranks, and a loss that counts them."""
     target = loads(FRAMEWORK, _tree())
-    judgement = judged_at(SPL004, bound(FRAMEWORK, target)[name, setting], setting, target)
-    assert judgement.found is None
-    assert judgement.tried > 0
+    check_verdict(SPL004, bound(FRAMEWORK, target)[name, setting], setting, target, found=False)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +108,7 @@ def test_split_that_does_not_show(loads: Loads, name: str, setting: str) -> None
 def test_split_that_is_found(loads: Loads, name: str, setting: str, change: tuple[str, str]) -> None:
     """A statistic of one rank's tokens, or a loss that does not count the ranks."""
     target = loads(FRAMEWORK, _tree(change))
-    assert judged_at(SPL004, bound(FRAMEWORK, target)[name, setting], setting, target).found is not None
+    check_verdict(SPL004, bound(FRAMEWORK, target)[name, setting], setting, target, found=True)
 
 
 def test_short_sequences_are_left_out(loads: Loads) -> None:

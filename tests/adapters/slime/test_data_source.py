@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.slime import FRAMEWORK, data_source
 from rl_sentinel.adapters.target import Target
@@ -94,15 +94,7 @@ def test_answers(loads: Loads) -> None:
     [(DAT002, "default", {"start": "True"}), (RES001, "shuffled", {"shuffles": "False"})],
 )
 @pytest.mark.parametrize("found", [False, True])
-def test_found_where_broken_alone(
-    loads: Loads,
-    law: Law,
-    setting: str,
-    broken: dict[str, str],
-    found: bool,  # noqa: FBT001 - parametrised
-) -> None:
+def test_found_where_broken_alone(loads: Loads, law: Law, setting: str, broken: dict[str, str], found: bool) -> None:
     """Two prompts that are drawn alone; a shuffle that a restart forgets."""
     target, boundary = _bound(loads, **(broken if found else {}))
-    judgement = judged_at(law, boundary, setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(law, boundary, setting, target, found=found)

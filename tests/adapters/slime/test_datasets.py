@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from rl_sentinel.adapters.slime import FRAMEWORK, datasets
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
@@ -94,18 +94,10 @@ def test_answers(loads: Loads) -> None:
     ],
 )
 @pytest.mark.parametrize("found", [False, True])
-def test_found_where_broken_alone(
-    loads: Loads,
-    law: Law,
-    setting: str,
-    broken: dict[str, str],
-    found: bool,  # noqa: FBT001 - parametrised
-) -> None:
+def test_found_where_broken_alone(loads: Loads, law: Law, setting: str, broken: dict[str, str], found: bool) -> None:
     """A length in characters; another order; a row too few; tools of the first row; tools with the keys of all.
 
     Images in another order; rows without images before those with images.
     """
     target, boundary = _bound(loads, **(broken if found else {}))
-    judgement = judged_at(law, boundary, setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(law, boundary, setting, target, found=found)

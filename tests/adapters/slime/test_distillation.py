@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import bound, judged_at
+from adapters.checks import bound, check_verdict
 from adapters.slime_specimen import files
 from rl_sentinel.adapters.slime import FRAMEWORK
 from rl_sentinel.adapters.target import Target
@@ -18,12 +18,10 @@ Loads = Callable[..., Target]
 
 @pytest.mark.parametrize(("fixed", "found"), [(True, False), (False, True)])
 @pytest.mark.parametrize(("law", "setting"), [(CFG001, "default"), (REF001, "other temperature")])
-def test_temperature_of_the_teacher(loads: Loads, law: Law, setting: str, fixed: bool, found: bool) -> None:  # noqa: FBT001
+def test_temperature_of_the_teacher(loads: Loads, law: Law, setting: str, fixed: bool, found: bool) -> None:
     """A teacher that is queried at temperature 0 has other log-probs than a student at the temperature of a rollout."""
     target = loads(FRAMEWORK, files(fixed=fixed))
-    judgement = judged_at(law, bound(FRAMEWORK, target)["post_process_rewards", setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(law, bound(FRAMEWORK, target)["post_process_rewards", setting], setting, target, found=found)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +37,7 @@ def test_temperature_of_the_teacher(loads: Loads, law: Law, setting: str, fixed:
     ],
 )
 @pytest.mark.parametrize("found", [False, True])
-def test_log_probs_and_penalty(loads: Loads, file: str, sound: str, broken: str, found: bool) -> None:  # noqa: FBT001
+def test_log_probs_and_penalty(loads: Loads, file: str, sound: str, broken: str, found: bool) -> None:
     """Log-probs of the token before; a penalty that rewards distance; the KL of the teacher against the student."""
     tree = files(fixed=True)
     path = f"slime/{file}.py"
@@ -47,9 +45,7 @@ def test_log_probs_and_penalty(loads: Loads, file: str, sound: str, broken: str,
     tree[path] = tree[path].replace(sound, broken if found else sound)
     target = loads(FRAMEWORK, tree)
     name, setting = ("post_process_rewards", "default") if "distil" in file else (PENALTY, "grpo, distilled")
-    judgement = judged_at(REF001, bound(FRAMEWORK, target)[name, setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(REF001, bound(FRAMEWORK, target)[name, setting], setting, target, found=found)
 
 
 @pytest.mark.parametrize("module", ["slime/rollout", "examples/on_policy_distillation"])
@@ -58,16 +54,16 @@ def test_log_probs_and_penalty(loads: Loads, file: str, sound: str, broken: str,
     [('"input_ids": sample.tokens', False), ('"text": sample.prompt + sample.response', True)],
     ids=["token ids", "text"],
 )
-def test_scored_tokens(loads: Loads, module: str, request_: str, found: bool) -> None:  # noqa: FBT001
+def test_scored_tokens(loads: Loads, module: str, request_: str, found: bool) -> None:
     """A teacher that gets the text of a response tokenizes it anew; it was an example before it was in the package."""
     tree = files(fixed=True)
     source = tree.pop("slime/rollout/on_policy_distillation.py")
     assert '"input_ids": sample.tokens' in source
     tree[f"{module}/on_policy_distillation.py"] = source.replace('"input_ids": sample.tokens', request_)
     target = loads(FRAMEWORK, tree)
-    judgement = judged_at(PLC004, bound(FRAMEWORK, target)["reward_func", "sampled tokens"], "sampled tokens", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(
+        PLC004, bound(FRAMEWORK, target)["reward_func", "sampled tokens"], "sampled tokens", target, found=found
+    )
 
 
 PENALTY = "apply_opd_kl_to_advantages"

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from adapters.checks import judged_at
+from adapters.checks import check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.slime_specimen import files
 from rl_sentinel.adapters.kit.execution import execute, inputs_of
@@ -91,26 +91,24 @@ def test_samples_keep_their_columns(loads: Loads, packs: int) -> None:
 
 
 @pytest.mark.parametrize(("fixed", "found"), [(True, False), (False, True)])
-def test_columns_of_another_sample(loads: Loads, fixed: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_columns_of_another_sample(loads: Loads, fixed: bool, found: bool) -> None:
     target, every = _bound(loads, fixed=fixed)
-    assert (judged_at(PLC004, every["unpack_sequences"], "default", target).found is not None) is found
+    check_verdict(PLC004, every["unpack_sequences"], "default", target, found=found)
 
 
 @pytest.mark.parametrize("law", [CFG001, REF001])
 @pytest.mark.parametrize(("fixed", "found"), [(True, False), (False, True)])
-def test_temperature(loads: Loads, law: object, fixed: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_temperature(loads: Loads, law: object, fixed: bool, found: bool) -> None:
     """Log-probs of the policy that samples are those at its temperature."""
     target, every = _bound(loads, fixed=fixed)
-    judgement = judged_at(law, every["compute_log_prob"], "other temperature", target)  # type: ignore[arg-type]
-    assert (judgement.found is not None) is found
+    check_verdict(law, every["compute_log_prob"], "other temperature", target, found=found)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("switches", "found"), [(True, False), (False, True)])
-def test_log_probs_of_the_reference(loads: Loads, switches: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_log_probs_of_the_reference(loads: Loads, switches: bool, found: bool) -> None:
     """Log-probs under the reference are those of its own model."""
     target, every = _bound(loads, fixed=True, switches=switches)
-    judgement = judged_at(REF001, every["compute_log_prob"], "default", target)
-    assert (judgement.found is not None) is found
+    check_verdict(REF001, every["compute_log_prob"], "default", target, found=found)
 
 
 def test_round_trip(loads: Loads) -> None:

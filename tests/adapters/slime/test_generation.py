@@ -5,7 +5,7 @@ from types import ModuleType
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.slime_rollout_specimen import files
 from rl_sentinel.adapters.slime import FRAMEWORK, asynchronous_rollout, evaluation, generation, rollout_loop
@@ -42,18 +42,11 @@ def _bound(loads: Loads, module: ModuleType, **broken: str) -> tuple[Target, dic
 )
 @pytest.mark.parametrize("found", [False, True])
 def test_found_where_broken_alone(  # noqa: PLR0913 - parametrised
-    loads: Loads,
-    module: ModuleType,
-    law: Law,
-    setting: str,
-    broken: dict[str, str],
-    found: bool,  # noqa: FBT001 - parametrised
+    loads: Loads, module: ModuleType, law: Law, setting: str, broken: dict[str, str], found: bool
 ) -> None:
     """Too little room for a request that continues, or after its siblings; dropped samples; groups finished ahead."""
     target, every = _bound(loads, module, **(broken if found else {}))
-    judgement = judged_at(law, every[setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(law, every[setting], setting, target, found=found)
 
 
 @pytest.mark.parametrize("module", [generation, rollout_loop, asynchronous_rollout, evaluation])

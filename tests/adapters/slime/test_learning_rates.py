@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from adapters.checks import judged_at, outputs_of
+from adapters.checks import check_verdict, outputs_of
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.slime import FRAMEWORK, learning_rates
 from rl_sentinel.adapters.target import Target
@@ -68,17 +68,10 @@ CASES = [
 
 @pytest.mark.parametrize(("setting", "broken"), CASES)
 @pytest.mark.parametrize("found", [False, True])
-def test_found_where_broken_alone(
-    loads: Loads,
-    setting: str,
-    broken: dict[str, str],
-    found: bool,  # noqa: FBT001 - parametrised
-) -> None:
+def test_found_where_broken_alone(loads: Loads, setting: str, broken: dict[str, str], found: bool) -> None:
     """A run of twice the length, and a warm-up or a run counted in updates, not in samples."""
     target, boundaries = _bound(loads, **(broken if found else {}))
-    judgement = judged_at(REF001, boundaries[setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(REF001, boundaries[setting], setting, target, found=found)
 
 
 RESTART = """
@@ -121,12 +114,10 @@ def test_restart_by_hand(loads: Loads) -> None:
 
 @pytest.mark.parametrize("setting", ["cosine", "warm-up"])
 @pytest.mark.parametrize(("afterwards", "found"), [("pass", False), (ONCE_MORE, True), (ANEW, True)])
-def test_restarts(loads: Loads, setting: str, afterwards: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_restarts(loads: Loads, setting: str, afterwards: str, found: bool) -> None:
     """A schedule that runs ahead is found, and a count of updates that starts again."""
     target, boundary = _restarted(loads, afterwards)
-    judgement = judged_at(RES001, boundary, setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(RES001, boundary, setting, target, found=found)
 
 
 def test_loading_by_megatron_has_no_restart(loads: Loads) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import bound, judged_at
+from adapters.checks import bound, check_verdict
 from adapters.slime_specimen import files
 from rl_sentinel.adapters.slime import FRAMEWORK
 from rl_sentinel.adapters.target import Target
@@ -18,9 +18,7 @@ Loads = Callable[..., Target]
 def test_shift_and_temperature(loads: Loads, setting: str) -> None:
     target = loads(FRAMEWORK, files(fixed=True))
     boundary = bound(FRAMEWORK, target)["get_log_probs_and_entropy", setting]
-    judgement = judged_at(REF001, boundary, setting, target)
-    assert judgement.tried
-    assert judgement.found is None
+    check_verdict(REF001, boundary, setting, target, found=False)
 
 
 def test_another_position(loads: Loads) -> None:
@@ -31,14 +29,12 @@ def test_another_position(loads: Loads) -> None:
     tree[loss] = tree[loss].replace(early, early.replace(" - 1", ""))
     target = loads(FRAMEWORK, tree)
     boundary = bound(FRAMEWORK, target)["get_log_probs_and_entropy", "default"]
-    assert judged_at(REF001, boundary, "default", target).found is not None
+    check_verdict(REF001, boundary, "default", target, found=True)
 
 
 @pytest.mark.parametrize(("fixed", "found"), [(True, False), (False, True)])
-def test_values_have_no_temperature(loads: Loads, fixed: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_values_have_no_temperature(loads: Loads, fixed: bool, found: bool) -> None:
     """A critic's outputs divided by the temperature of sampling are no values."""
     target = loads(FRAMEWORK, files(fixed=fixed))
     boundary = bound(FRAMEWORK, target)["get_values", "other temperature"]
-    judgement = judged_at(PLC004, boundary, "other temperature", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(PLC004, boundary, "other temperature", target, found=found)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from adapters.checks import bound, judged_at, outputs_of
+from adapters.checks import bound, check_verdict, judged_at, outputs_of
 from adapters.slime_specimen import files
 from rl_sentinel.adapters.slime import FRAMEWORK
 from rl_sentinel.adapters.slime.metrics import boundaries
@@ -37,19 +37,18 @@ def test_logged_by_hand(loads: Loads) -> None:
 
 
 @pytest.mark.parametrize(("fixed", "found"), [(True, False), (False, True)])
-def test_mean_of_the_ranks(loads: Loads, fixed: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_mean_of_the_ranks(loads: Loads, fixed: bool, found: bool) -> None:
     """A mean over the tokens of each rank, weighted by its samples, depends on the ranks."""
     target = loads(FRAMEWORK, files(fixed=fixed))
-    judgement = judged_at(MET005, bound(FRAMEWORK, target)["log_rollout_data", "ppo"], "ppo", target)
-    assert (judgement.found is not None) is found
+    check_verdict(MET005, bound(FRAMEWORK, target)["log_rollout_data", "ppo"], "ppo", target, found=found)
 
 
 @pytest.mark.parametrize(("fixed", "found"), [(True, False), (False, True)])
-def test_share_of_the_longest(loads: Loads, fixed: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_share_of_the_longest(loads: Loads, fixed: bool, found: bool) -> None:
     """No response is longer than the limit, so a strict comparison counts none."""
     target = loads(FRAMEWORK, files(fixed=fixed))
     boundary = bound(FRAMEWORK, target)["log_multi_turn_data", "default"]
-    assert (judged_at(MET002, boundary, "default", target).found is not None) is found
+    check_verdict(MET002, boundary, "default", target, found=found)
 
 
 def test_lengths_by_hand(loads: Loads) -> None:
@@ -63,7 +62,7 @@ def test_lengths_by_hand(loads: Loads) -> None:
 
 
 @pytest.mark.parametrize(("fixed", "found"), [(True, False), (False, True)])
-def test_rewards_of_another_rank(loads: Loads, fixed: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_rewards_of_another_rank(loads: Loads, fixed: bool, found: bool) -> None:
     """Rewards of all ranks beside the lengths of one pair a sample with the reward of another."""
     target = loads(FRAMEWORK, files(fixed=fixed))
     boundary = bound(FRAMEWORK, target)["log_rollout_data", "default"]
@@ -74,10 +73,10 @@ def test_rewards_of_another_rank(loads: Loads, fixed: bool, found: bool) -> None
 
 
 @pytest.mark.parametrize(("fixed", "found"), [(True, False), (False, True)])
-def test_length_without_observations(loads: Loads, fixed: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_length_without_observations(loads: Loads, fixed: bool, found: bool) -> None:
     target = loads(FRAMEWORK, files(fixed=fixed))
     boundary = bound(FRAMEWORK, target)["compute_metrics_from_samples", "default"]
-    assert (judged_at(MET001, boundary, "default", target).found is not None) is found
+    check_verdict(MET001, boundary, "default", target, found=found)
 
 
 def test_older_revision(loads: Loads) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict, judged_at
 from adapters.kit.round_trip import check_round_trip
 from adapters.slime_specimen import SAMPLE
 from rl_sentinel.adapters.slime import FRAMEWORK
@@ -53,8 +53,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
 def test_sound(loads: Loads) -> None:
     target, boundary = _bound(loads)
     assert answering({("agent", "one agent"): boundary}, target) == []
-    judgement = judged_at(PLC004, boundary, "one agent", target)
-    assert (judgement.tried > 0, judgement.found) == (True, None)
+    check_verdict(PLC004, boundary, "one agent", target, found=False)
     check_round_trip(target, boundary)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from adapters.checks import judged_at, outputs_of
+from adapters.checks import check_verdict, outputs_of
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.kit.execution import execute, inputs_of
 from rl_sentinel.adapters.slime import FRAMEWORK, packing, routing_replay
@@ -121,18 +121,18 @@ def test_round_trips(loads: Loads) -> None:
 
 
 @pytest.mark.parametrize(("ahead", "found"), [(1, False), (0, True)])
-def test_mask_beside_its_tokens(loads: Loads, ahead: int, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_mask_beside_its_tokens(loads: Loads, ahead: int, found: bool) -> None:
     """A mask that stands at its tokens, and not at the places that predict them, is found."""
     target, (packed, _) = _load(loads, ahead=ahead)
-    assert (judged_at(PLC004, packed, "default", target).found is not None) is found
+    check_verdict(PLC004, packed, "default", target, found=found)
 
 
 @pytest.mark.parametrize("setting", ["default", "context parallel"])
 @pytest.mark.parametrize(("filled", "found"), [(True, False), (False, True)])
-def test_experts_of_the_next_sample(loads: Loads, filled: bool, found: bool, setting: str) -> None:  # noqa: FBT001
+def test_experts_of_the_next_sample(loads: Loads, filled: bool, found: bool, setting: str) -> None:
     """The last token has no experts; if its place is not filled, those of the next sample move up."""
     target, (_, replayed) = _load(loads, filled=filled)
-    assert (judged_at(PLC004, replayed, setting, target).found is not None) is found
+    check_verdict(PLC004, replayed, setting, target, found=found)
 
 
 def test_revisions_without_it(loads: Loads) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from adapters.checks import bound, judged_at
+from adapters.checks import bound, check_verdict
 from adapters.slime_specimen import CUT, files
 from rl_sentinel.adapters.kit.execution import execute, inputs_of
 from rl_sentinel.adapters.slime import FRAMEWORK, rollout
@@ -25,11 +25,11 @@ _TOOLS = '(sample.metadata or {}).get("tools")'
 
 
 @pytest.mark.parametrize(("fixed", "found"), [(True, False), (False, True)])
-def test_log_probs_of_the_sampler_keep_their_numbers(loads: Loads, fixed: bool, found: bool) -> None:  # noqa: FBT001
+def test_log_probs_of_the_sampler_keep_their_numbers(loads: Loads, fixed: bool, found: bool) -> None:
     """Half precision on the way to the trainer loses digits."""
     target = loads(FRAMEWORK, files(fixed=fixed))
     boundary = bound(FRAMEWORK, target)["process_rollout_data", "default"]
-    assert (judged_at(PLC004, boundary, "default", target).found is not None) is found
+    check_verdict(PLC004, boundary, "default", target, found=found)
 
 
 def test_samples_reach_their_rank(loads: Loads) -> None:
@@ -46,14 +46,12 @@ def test_samples_reach_their_rank(loads: Loads) -> None:
 
 
 @pytest.mark.parametrize(("index", "found"), [("s.index", False), ("len(s.tokens)", True)])
-def test_column_of_another_sample(loads: Loads, index: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_column_of_another_sample(loads: Loads, index: str, found: bool) -> None:
     tree = files(fixed=True)
     line = '"total_lengths": [len(s.tokens) for s in samples],'
     source = tree["slime/ray/rollout.py"].replace(line, f'{line} "sample_indices": [{index} for s in samples],')
     target = loads(FRAMEWORK, {**tree, "slime/ray/rollout.py": source})
-    judgement = judged_at(DAT001, bound(FRAMEWORK, target)["process_rollout_data", "default"], "default", target)
-    assert judgement.tried
-    assert (judgement.found is not None) is found
+    check_verdict(DAT001, bound(FRAMEWORK, target)["process_rollout_data", "default"], "default", target, found=found)
 
 
 #: Ranks that fetch a rollout themselves, and store their part of it.
@@ -86,7 +84,7 @@ def test_ranks_that_fetch_a_rollout(loads: Loads, rows: str, *, found: bool) -> 
         run = execute(target, boundary, inputs_of(boundary, Case(batch, layout=Layout(ranks=2))))
         assert torch.equal(run.values["token"], batch.token)
         assert torch.equal(run.values["reward"], batch.reward)
-    assert (judged_at(PLC004, boundary, "default", target).found is not None) == found
+    check_verdict(PLC004, boundary, "default", target, found=found)
 
 
 def _with_images(condition: str) -> dict[str, str]:
@@ -109,12 +107,10 @@ def _with_images(condition: str) -> dict[str, str]:
         ("samples[0].multimodal_train_inputs is not None", True),
     ],
 )
-def test_images_of_some_samples(loads: Loads, condition: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_images_of_some_samples(loads: Loads, condition: str, found: bool) -> None:
     """Images must reach the ranks although the first sample has none."""
     target = loads(FRAMEWORK, _with_images(condition))
-    judgement = judged_at(DAT001, bound(FRAMEWORK, target)["process_rollout_data", "default"], "default", target)
-    assert judgement.tried
-    assert (judgement.found is not None) is found
+    check_verdict(DAT001, bound(FRAMEWORK, target)["process_rollout_data", "default"], "default", target, found=found)
 
 
 ACTOR = """
@@ -149,7 +145,7 @@ ACTOR = """
         (("rollout_log_probs",), "context parallel", True),
     ],
 )
-def test_log_probs_of_a_rank(loads: Loads, keys: tuple[str, ...], setting: str, found: bool) -> None:  # noqa: FBT001
+def test_log_probs_of_a_rank(loads: Loads, keys: tuple[str, ...], setting: str, found: bool) -> None:
     """A rank has the log-probs of the tokens that it predicts, the teacher's as well as the sampler's."""
     tree, own = files(fixed=True), '"rollout_log_probs": [s.rollout_log_probs for s in samples],'
     tree["slime/ray/rollout.py"] = tree["slime/ray/rollout.py"].replace(
@@ -160,37 +156,33 @@ def test_log_probs_of_a_rank(loads: Loads, keys: tuple[str, ...], setting: str, 
     target = loads(FRAMEWORK, tree)
     boundary = bound(FRAMEWORK, target)["_get_rollout_data", "default"]
     assert set(boundary.outputs) == {"rollout_logprob", "ref_logprob", "token", "mask"}
-    judgement = judged_at(PLC004, boundary, setting, target)
-    assert judgement.tried
-    assert (judgement.found is not None) is found
+    check_verdict(PLC004, boundary, setting, target, found=found)
 
 
 @pytest.mark.parametrize(("tools", "found"), [(_TOOLS, False), ("None", True), ("samples[-1][0].metadata", True)])
-def test_tools_of_a_conversation(loads: Loads, tools: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_tools_of_a_conversation(loads: Loads, tools: str, found: bool) -> None:
     """A conversation without its tools, or with those of another one, has other tokens."""
     tree = files(fixed=True)
     path = "slime/rollout/sft_rollout.py"
     source = tree[path].replace(_TOOLS, tools)
     target = loads(FRAMEWORK, {**tree, path: source})
-    judgement = judged_at(PLC004, bound(FRAMEWORK, target)["generate_rollout", "default"], "default", target)
-    assert judgement.tried
-    assert (judgement.found is not None) is found
+    check_verdict(PLC004, bound(FRAMEWORK, target)["generate_rollout", "default"], "default", target, found=found)
 
 
 @pytest.mark.parametrize(("fixed", "found"), [(True, False), (False, True)])
-def test_prompts_without_a_difference(loads: Loads, fixed: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_prompts_without_a_difference(loads: Loads, fixed: bool, found: bool) -> None:
     """A deviation that is a rounding alone keeps a prompt of equal rewards."""
     target = loads(FRAMEWORK, files(fixed=fixed))
     boundary = bound(FRAMEWORK, target)["check_reward_nonzero_std", "default"]
-    assert (judged_at(REF001, boundary, "default", target).found is not None) is found
+    check_verdict(REF001, boundary, "default", target, found=found)
 
 
 @pytest.mark.parametrize(("fixed", "found"), [(True, False), (False, True)])
-def test_window_of_a_conversation(loads: Loads, fixed: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_window_of_a_conversation(loads: Loads, fixed: bool, found: bool) -> None:
     """As many tokens as are trained, counted from the end, are others where a user speaks in between."""
     target = loads(FRAMEWORK, files(fixed=fixed))
     boundary = bound(FRAMEWORK, target)["generate_rollout", "default"]
-    assert (judged_at(PLC004, boundary, "default", target).found is not None) is found
+    check_verdict(PLC004, boundary, "default", target, found=found)
 
 
 def test_older_revision(loads: Loads) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.slime import FRAMEWORK
 from rl_sentinel.adapters.slime.teacher_server import boundaries
@@ -75,9 +75,7 @@ def test_answers(loads: Loads) -> None:
         ({"WORKER": "max(self.held, key=lambda w: len(self.held[w]))"}, True),
     ],
 )
-def test_each_request_has_its_own(loads: Loads, broken: dict[str, str], found: bool) -> None:  # noqa: FBT001
+def test_each_request_has_its_own(loads: Loads, broken: dict[str, str], found: bool) -> None:
     """A mask that is not passed on, and log-probs of another worker's request."""
     target, boundary = _bound(loads, **broken)
-    judgement = judged_at(PLC004, boundary, "default", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(PLC004, boundary, "default", target, found=found)

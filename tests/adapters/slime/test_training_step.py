@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import bound, judged_at
+from adapters.checks import bound, check_verdict
 from adapters.kit.round_trip import check_round_trip
 from adapters.slime_specimen import files
 from rl_sentinel.adapters.slime import FRAMEWORK
@@ -82,9 +82,7 @@ def test_reports_that_the_step_reduces(loads: Loads, divisor: str, *, found: boo
     target, boundary = _bound(loads, "grpo", divisor=divisor)
     assert {"pg_loss", "entropy_loss"} <= set(boundary.outputs)
     check_round_trip(target, boundary)
-    judgement = judged_at(MET001, boundary, "grpo", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) == found
+    check_verdict(MET001, boundary, "grpo", target, found=found)
 
 
 @pytest.mark.parametrize(("reduce", "found"), [("before", False), ("mean", True)])
@@ -93,6 +91,4 @@ def test_metrics_of_a_correction_that_rejects_tokens(loads: Loads, reduce: str, 
     target, boundary = _bound(loads, "grpo, rejection", reduce=reduce)
     assert set(boundary.outputs) == {"loss", "ois", "tis", "tis_clipfrac", "tis_abs"}
     check_round_trip(target, boundary)
-    judgement = judged_at(MET001, boundary, "grpo, rejection", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) == found
+    check_verdict(MET001, boundary, "grpo, rejection", target, found=found)

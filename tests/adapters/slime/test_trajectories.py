@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from adapters.checks import judged_at, outputs_of
+from adapters.checks import check_verdict, outputs_of
 from adapters.kit.round_trip import check_round_trip
 from adapters.slime_trajectory_specimen import MANAGER, TYPES
 from rl_sentinel.adapters.slime import FRAMEWORK
@@ -48,12 +48,10 @@ def test_by_hand(loads: Loads, setting: str) -> None:
     ],
 )
 @pytest.mark.parametrize("found", [False, True])
-def test_found_where_broken_alone(loads: Loads, setting: str, broken: dict[str, str], found: bool) -> None:  # noqa: FBT001
+def test_found_where_broken_alone(loads: Loads, setting: str, broken: dict[str, str], found: bool) -> None:
     """Earlier replies that are masked with a later one, and a reward that is shared among samples."""
     target, bound = _bound(loads, **(broken if found else {}))
-    judgement = judged_at(PLC004, bound[setting], setting, target)
-    assert judgement.tried
-    assert (judgement.found is not None) is found
+    check_verdict(PLC004, bound[setting], setting, target, found=found)
 
 
 def test_round_trip(loads: Loads) -> None:

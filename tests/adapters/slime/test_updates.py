@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from adapters.checks import bound, judged_at, outputs_of
+from adapters.checks import bound, check_verdict, outputs_of
 from adapters.slime_specimen import files
 from rl_sentinel.adapters.slime import FRAMEWORK
 from rl_sentinel.adapters.slime.families import POLICY
@@ -47,11 +47,11 @@ def test_losses_by_hand(loads: Loads) -> None:
 
 
 @pytest.mark.parametrize(("fixed", "found"), [(True, False), (False, True)])
-def test_mean_of_the_micro_batch(loads: Loads, fixed: bool, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_mean_of_the_micro_batch(loads: Loads, fixed: bool, found: bool) -> None:
     """A loss divided by the rows of its micro-batch depends on how the batch is cut."""
     target = loads(FRAMEWORK, files(fixed=fixed))
     boundary = bound(FRAMEWORK, target)["policy_loss_function", "grpo"]
-    assert (judged_at(SPL001, boundary, "grpo", target).found is not None) is found
+    check_verdict(SPL001, boundary, "grpo", target, found=found)
 
 
 def test_samples_of_a_rollout_by_hand(loads: Loads) -> None:
@@ -63,13 +63,11 @@ def test_samples_of_a_rollout_by_hand(loads: Loads) -> None:
 
 
 @pytest.mark.parametrize(("own", "found"), [("sample_denoms is None", False), ("True", True)])
-def test_own_tokens_instead_of_the_rollouts(loads: Loads, own: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_own_tokens_instead_of_the_rollouts(loads: Loads, own: str, found: bool) -> None:
     tree = files(fixed=True)
     tree = {path: source.replace("sample_denoms is None", own) for path, source in tree.items()}
     target, name = loads(FRAMEWORK, tree), "grpo, several samples"
-    judgement = judged_at(REF001, bound(FRAMEWORK, target)["policy_loss_function", name], name, target)
-    assert judgement.tried
-    assert (judgement.found is not None) is found
+    check_verdict(REF001, bound(FRAMEWORK, target)["policy_loss_function", name], name, target, found=found)
 
 
 def test_a_revision_without_sums_of_rollouts_averages_samples(loads: Loads) -> None:

@@ -6,7 +6,7 @@ from textwrap import dedent, indent
 import pytest
 import torch
 
-from adapters.checks import judged_at
+from adapters.checks import check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl.test_engine_passes import engine_tree
@@ -112,9 +112,7 @@ def test_reads_back(loads: Loads) -> None:
 )
 def test_faults(loads: Loads, broken: dict[str, str]) -> None:
     target, boundary = _bound(loads, **broken)
-    judgement = judged_at(REF001, boundary, "padded", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is bool(broken)
+    check_verdict(REF001, boundary, "padded", target, found=bool(broken))
 
 
 def test_logits_have_the_log_probs() -> None:

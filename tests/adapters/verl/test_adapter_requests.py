@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import judged_at
+from adapters.checks import check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.test_rollout_servers import CONFIG, OUTPUT, SGLANG, SOUND, VLLM
 from rl_sentinel.adapters.target import Target
@@ -55,7 +55,7 @@ def _bound(loads: Loads, **files: str) -> tuple[Target, dict[str, Boundary]]:
 
 
 @pytest.mark.parametrize("sound", [True, False])
-def test_adapter_that_is_asked_for(loads: Loads, sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_adapter_that_is_asked_for(loads: Loads, sound: bool) -> None:
     """A request without the adapter is answered by the model that was there before training."""
     vllm = ADAPTED.replace("ASKED", "'adapter'" if sound else "None")
     sglang = NAMED.replace("ASKED", "request.lora_path = 'adapter'" if sound else "pass") + SERVED
@@ -63,9 +63,7 @@ def test_adapter_that_is_asked_for(loads: Loads, sound: bool) -> None:  # noqa: 
     assert set(named) == {"vllm", "sglang"}
     check_round_trips(target, list(named.values()))
     for boundary in named.values():
-        judgement = judged_at(CFG004, boundary, SETTING, target)
-        assert judgement.tried > 0
-        assert (judgement.found is None) is sound
+        check_verdict(CFG004, boundary, SETTING, target, found=not sound)
 
 
 def test_servers_without_adapters(loads: Loads) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import bound, judged_at
+from adapters.checks import bound, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
@@ -100,9 +100,7 @@ def test_reads_back(loads: Loads) -> None:
 @pytest.mark.parametrize("name", ["_postprocess", "as_dict"])
 def test_log_probs_stay_at_their_tokens(loads: Loads, name: str, parts: dict[str, str]) -> None:
     target = _load(loads, parts)
-    judgement = judged_at(PLC004, bound(FRAMEWORK, target)[name, "default"], "default", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is (parts is SHIFTED)
+    check_verdict(PLC004, bound(FRAMEWORK, target)[name, "default"], "default", target, found=parts is SHIFTED)
 
 
 @pytest.mark.parametrize("parts", [SOUND, SHIFTED], ids=["sound", "log-probs at other tokens"])
@@ -113,9 +111,7 @@ def test_a_worker_that_pads_where_it_runs_the_loop(loads: Loads, parts: dict[str
     boundary = bound(FRAMEWORK, target)["_postprocess", "default"]
     assert set(boundary.outputs) == {"token", "mask", "rollout_logprob"}
     check_round_trips(target, [boundary])
-    judgement = judged_at(PLC004, boundary, "default", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is (parts is SHIFTED)
+    check_verdict(PLC004, boundary, "default", target, found=parts is SHIFTED)
 
 
 def test_padding_tokenizer() -> None:

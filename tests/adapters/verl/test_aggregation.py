@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import bound, judged_at
+from adapters.checks import bound, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
@@ -42,13 +42,11 @@ def _tree(count: str) -> dict[str, str]:
         (SPL001, "dp_size / loss_mask.sum().clamp(min=1)", True),
     ],
 )
-def test_counts_of_all_parts(loads: Loads, law: Law, count: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_counts_of_all_parts(loads: Loads, law: Law, count: str, found: bool) -> None:
     """Ranks are averaged, so that a loss is multiplied by their number, and divided by the tokens of all parts."""
     target = loads(FRAMEWORK, _tree(count))
     boundary = bound(FRAMEWORK, target)["agg_loss", "token-mean, in parts"]
-    judgement = judged_at(law, boundary, "token-mean, in parts", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(law, boundary, "token-mean, in parts", target, found=found)
 
 
 MEAN = """
@@ -61,15 +59,13 @@ MEAN = """
 
 
 @pytest.mark.parametrize(("kept", "found"), [("torch.where(mask.bool(), values, 0.0)", False), ("values", True)])
-def test_mean_of_selected_elements(loads: Loads, kept: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_mean_of_selected_elements(loads: Loads, kept: str, found: bool) -> None:
     """A mean that multiplies by the mask is NaN where an element that it does not select is."""
     tree = files() | {"verl/utils/torch_functional.py": MEAN.replace("KEPT", kept)}
     target = loads(FRAMEWORK, tree)
     boundary = bound(FRAMEWORK, target)["masked_mean", "default"]
     check_round_trips(target, [boundary])
-    judgement = judged_at(MSK004, boundary, "default", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(MSK004, boundary, "default", target, found=found)
 
 
 def test_mean_without_a_statement(loads: Loads) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, async_requests
@@ -96,6 +96,4 @@ def test_reads_back(loads: Loads) -> None:
 )
 def test_tokens_of_a_request(loads: Loads, words: dict[str, str], *, found: bool) -> None:
     target, boundary = _bound(loads, **words)
-    judgement = judged_at(TOK001, boundary, "tools", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(TOK001, boundary, "tools", target, found=found)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from adapters.checks import judged_at, outputs_of
+from adapters.checks import check_verdict, outputs_of
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from rl_sentinel.adapters.target import Target
@@ -108,21 +108,14 @@ CASES = [
 
 @pytest.mark.parametrize(("setting", "broken"), CASES)
 @pytest.mark.parametrize("found", [False, True])
-def test_found_where_broken_alone(
-    loads: Loads,
-    setting: str,
-    broken: dict[str, str],
-    found: bool,  # noqa: FBT001 - parametrised
-) -> None:
+def test_found_where_broken_alone(loads: Loads, setting: str, broken: dict[str, str], found: bool) -> None:
     """Ranks that are not counted or counted twice, a shard taken for all ranks, and one response of each prompt."""
     target, workers = _load(loads, **(broken if found else {}))
-    judgement = judged_at(CFG004, workers["ActorRolloutRefWorker"], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(CFG004, workers["ActorRolloutRefWorker"], setting, target, found=found)
 
 
 @pytest.mark.parametrize(("setting", "found"), [("data parallel", False), ("several responses", True)])
-def test_critic_without_responses(loads: Loads, setting: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_critic_without_responses(loads: Loads, setting: str, found: bool) -> None:
     """A critic whose configuration does not have the number of responses."""
     target, workers = _load(loads)
-    assert (judged_at(CFG004, workers["CriticWorker"], setting, target).found is not None) is found
+    check_verdict(CFG004, workers["CriticWorker"], setting, target, found=found)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.verl_specimen import ACTOR, ALGORITHM, CORE, files
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK
@@ -75,6 +75,4 @@ def test_metrics_are_read_in_each_setting_without_rejections(loads: Loads) -> No
 def test_policies_that_a_metric_compares(loads: Loads, compared: str, *, wrong: bool) -> None:
     """The current policy and the sampler, the sampler with itself, and both in the other order."""
     target, found = _bound(loads, compared)
-    judgement = judged_at(MET001, found["clipped"], "clipped", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is wrong
+    check_verdict(MET001, found["clipped"], "clipped", target, found=wrong)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import bound, judged_at
+from adapters.checks import bound, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
@@ -92,9 +92,7 @@ def test_reads_back(loads: Loads) -> None:
     ],
 )
 @pytest.mark.parametrize("found", [False, True])
-def test_tokens_and_mask(loads: Loads, setting: str, broken: dict[str, str], found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_tokens_and_mask(loads: Loads, setting: str, broken: dict[str, str], found: bool) -> None:
     """Header trained, first word not trained, padding trained, template options, mask and tokens cut differently."""
     target = _load(loads, **(broken if found else {}))
-    judgement = judged_at(TOK001, bound(FRAMEWORK, target)["__getitem__", setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(TOK001, bound(FRAMEWORK, target)["__getitem__", setting], setting, target, found=found)

@@ -173,13 +173,13 @@ def test_faults_of_the_update(loads: Loads) -> None:
 
 
 @pytest.mark.parametrize(("weight", "found"), [("weight", False), ("1", True)])
-def test_logged_value(loads: Loads, weight: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_logged_value(loads: Loads, weight: str, found: bool) -> None:
     """The logged mean over tokens weights each micro-batch by its tokens."""
     assert _broken(_load(loads, _tree(weight=weight)), MET005, *UPDATE) is found
 
 
 @pytest.mark.parametrize(("term", "found"), [(TERM, False), (SHARE, True)])
-def test_logged_loss(loads: Loads, term: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_logged_loss(loads: Loads, term: str, found: bool) -> None:
     """A mean over micro-batches of losses that are already shares of the batch divides by their number twice."""
     tree = _tree(term=term)
     for setting in ("token-mean", "seq-mean-token-mean"):

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import judged_at
+from adapters.checks import check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl_specimen import files
@@ -99,9 +99,7 @@ def test_limits_that_do_not_arrive(loads: Loads, broken: dict[str, str]) -> None
     """A limit is dropped, of the other data set, or read by another name."""
     target, found = _bound(loads, broken)
     for boundary in found:
-        judgement = judged_at(CFG004, boundary, "limits", target)
-        assert judgement.tried > 0
-        assert (judgement.found is not None) is bool(broken)
+        check_verdict(CFG004, boundary, "limits", target, found=bool(broken))
 
 
 def test_releases_without_limits(loads: Loads) -> None:

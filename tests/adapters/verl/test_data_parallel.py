@@ -129,7 +129,7 @@ def test_the_update_reads_back(loads: Loads) -> None:
 
 
 @pytest.mark.parametrize(("sign", "found"), [("+", False), ("-", True)])
-def test_sign_of_the_kl_loss(loads: Loads, sign: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_sign_of_the_kl_loss(loads: Loads, sign: str, found: bool) -> None:
     """A KL loss that is subtracted is no dual clip with a KL penalty, though each function alone is right."""
     tried, broken = _judged(loads, REF001, _tree(sign=sign))
     assert tried > 0
@@ -137,7 +137,7 @@ def test_sign_of_the_kl_loss(loads: Loads, sign: str, found: bool) -> None:  # n
 
 
 @pytest.mark.parametrize(("trained", "found"), [("mask", False), ("gains", True)])
-def test_mask_of_another_loss(loads: Loads, trained: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_mask_of_another_loss(loads: Loads, trained: str, found: bool) -> None:
     """A selected loss that is passed the advantages where it takes the mask weights each token by them."""
     tried, broken = _judged(loads, REF001, _tree(trained=trained), "gpg")
     assert tried > 0
@@ -145,7 +145,7 @@ def test_mask_of_another_loss(loads: Loads, trained: str, found: bool) -> None: 
 
 
 @pytest.mark.parametrize(("scale", "found"), [(SCALE, False), ("1.0", True)])
-def test_temperature_of_the_log_probs(loads: Loads, scale: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_temperature_of_the_log_probs(loads: Loads, scale: str, found: bool) -> None:
     """Log-probs are those of the policy that sampled: logits divided by the temperature, at the token they predict."""
     tried, broken = _judged(loads, REF001, _tree(scale=scale), "other temperature", "compute_log_prob")
     assert tried > 0
@@ -155,7 +155,7 @@ def test_temperature_of_the_log_probs(loads: Loads, scale: str, found: bool) -> 
 @pytest.mark.parametrize(
     ("share", "found"), [(SHARE, False), ("config.ppo_micro_batch_size_per_gpu / len(data)", True)]
 )
-def test_weight_of_a_micro_batch(loads: Loads, share: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_weight_of_a_micro_batch(loads: Loads, share: str, found: bool) -> None:
     """A micro-batch of another size than configured counts by its own rows."""
     tried, broken = _judged(loads, REF001, _tree(share=share), "dynamic batch size")
     assert tried > 0
@@ -174,7 +174,7 @@ def test_gradient_of_one_epoch(loads: Loads) -> None:
 
 
 @pytest.mark.parametrize(("weight", "found"), [(WEIGHT, False), ("1", True)])
-def test_mean_of_means(loads: Loads, weight: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_mean_of_means(loads: Loads, weight: str, found: bool) -> None:
     """A logged mean over tokens weights each micro-batch by its tokens; a mean of means is found."""
     tried, broken = _judged(loads, MET005, _tree(weight=weight))
     assert tried > 0
@@ -183,7 +183,7 @@ def test_mean_of_means(loads: Loads, weight: str, found: bool) -> None:  # noqa:
 
 @pytest.mark.parametrize(("term", "found"), [(TERM, False), ("share", True)])
 @pytest.mark.parametrize("setting", ["token-mean", "seq-mean-token-mean"])
-def test_logged_loss(loads: Loads, setting: str, term: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_logged_loss(loads: Loads, setting: str, term: str, found: bool) -> None:
     """A mean over micro-batches of losses that are already shares of the batch divides by their number twice."""
     tried, broken = _judged(loads, MET005, _tree(term=term), setting)
     assert tried > 0

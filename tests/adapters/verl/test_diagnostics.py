@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import bound, judged_at
+from adapters.checks import bound, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
@@ -77,6 +77,4 @@ def test_reads_back(loads: Loads) -> None:
 def test_faults(loads: Loads, law: Law, name: str, fault: dict[str, str]) -> None:
     """A sound specimen breaks no law; one that counts other tokens than the trained ones breaks it."""
     target = _load(loads, **fault)
-    judgement = judged_at(law, bound(FRAMEWORK, target)[name, "default"], "default", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is bool(fault)
+    check_verdict(law, bound(FRAMEWORK, target)[name, "default"], "default", target, found=bool(fault))

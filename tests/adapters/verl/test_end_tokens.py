@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from adapters.checks import judged_at, outputs_of
+from adapters.checks import check_verdict, outputs_of
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, end_tokens
@@ -55,12 +55,10 @@ def test_by_hand(loads: Loads) -> None:
 
 @pytest.mark.parametrize("broken", [{"OWNER": "tokenizer"}, {"COMPARED": ">= 0"}])
 @pytest.mark.parametrize("found", [False, True])
-def test_found_where_broken_alone(loads: Loads, broken: dict[str, str], found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_found_where_broken_alone(loads: Loads, broken: dict[str, str], found: bool) -> None:
     """An end token that the worker does not know, and padding that counts."""
     target, boundary = _load(loads, **(broken if found else {}))
-    judgement = judged_at(PLC004, boundary, "two end tokens", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(PLC004, boundary, "two end tokens", target, found=found)
 
 
 def test_releases_without_a_mask(loads: Loads) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
@@ -58,9 +58,7 @@ def test_caches_of_old_weights(loads: Loads, caches: str, since: str, broken: se
     """A request with an image reads more caches than a request of text; what it reads has to be computed anew."""
     target, named = _bound(loads, caches, since)
     for name, boundary in named.items():
-        judgement = judged_at(PLC004, boundary, name, target)
-        assert judgement.tried > 0
-        assert (judgement.found is not None) is (name in broken)
+        check_verdict(PLC004, boundary, name, target, found=name in broken)
 
 
 def test_releases_without_the_method(loads: Loads) -> None:

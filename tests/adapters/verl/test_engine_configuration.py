@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl_specimen import files
@@ -57,12 +57,10 @@ def test_reads_back(loads: Loads) -> None:
 @pytest.mark.parametrize(
     ("refused", "found"), [("shared and not packed", False), ("False", True), ("shared", True), ("not packed", True)]
 )
-def test_padded_sequences_on_several_ranks(loads: Loads, refused: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_padded_sequences_on_several_ranks(loads: Loads, refused: str, found: bool) -> None:
     """They are refused, and neither packed sequences nor one rank is."""
     target, (boundary,) = _bound(loads, refused)
-    judgement = judged_at(CFG003, boundary, "one rank, packed sequences", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(CFG003, boundary, "one rank, packed sequences", target, found=found)
 
 
 def test_releases_without_the_engine(loads: Loads) -> None:

@@ -13,7 +13,7 @@ def _loss(outputs: dict[str, Any], **_about: object) -> tuple[Any, dict[str, flo
 
 
 @pytest.mark.parametrize(("padded", "count"), [(False, 2.0), (True, 3.0)])
-def test_outputs_of_a_row(padded: bool, count: float) -> None:  # noqa: FBT001 - a case
+def test_outputs_of_a_row(padded: bool, count: float) -> None:
     """A response of one token after a prompt of one; or padded to the width of the batch."""
     answers = {"values": torch.tensor([[9.0, 9.0, 9.0], [1.0, 0.0, 0.0]], requires_grad=True)}
     engine = EngineFake(answers, [3, 1], padded=padded)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from adapters.checks import judged_at
+from adapters.checks import check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl_specimen import files
@@ -223,18 +223,10 @@ CASES: list[tuple[Law, str, dict[str, str]]] = [
 
 @pytest.mark.parametrize(("law", "setting", "broken"), CASES)
 @pytest.mark.parametrize("found", [False, True])
-def test_found_where_broken_alone(
-    loads: Loads,
-    law: Law,
-    setting: str,
-    broken: dict[str, str],
-    found: bool,  # noqa: FBT001 - parametrised
-) -> None:
+def test_found_where_broken_alone(loads: Loads, law: Law, setting: str, broken: dict[str, str], found: bool) -> None:
     """Temperature, shift, positions, order, attention mask, labels rolled on a rank's share, an axis that is left."""
     target, mine = _bound(loads, engine_tree(**(broken if found else {})))
-    judgement = judged_at(law, mine[setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(law, mine[setting], setting, target, found=found)
 
 
 def test_model_answers_its_sequences_alone() -> None:

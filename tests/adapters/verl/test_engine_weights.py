@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from rl_sentinel.adapters.target import Target
@@ -174,6 +174,4 @@ def test_reads_back(loads: Loads) -> None:
 def test_weights_that_sample(loads: Loads, place: str, setting: str, broken: dict[str, str], *, found: bool) -> None:
     """The engine has the weights of the step: whole, with adapters, and with adapters merged into them."""
     target, every = _bound(loads, **(broken if found else {}))
-    judgement = judged_at(PLC004, every[place, setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(PLC004, every[place, setting], setting, target, found=found)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
@@ -57,12 +57,10 @@ def test_answers_and_reads_back(loads: Loads) -> None:
         ({"first": ":width"}, False),  # records of the token before
     ],
 )
-def test_tokens_that_count(loads: Loads, choices: dict[str, str], sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_tokens_that_count(loads: Loads, choices: dict[str, str], sound: bool) -> None:
     """The records of sampled tokens count, and nothing that is written where there is no record."""
     target, (boundary,) = _bound(loads, **choices)
-    judgement = judged_at(DAT002, boundary, next(iter(boundary.settings)), target)
-    assert judgement.tried > 0
-    assert (judgement.found is None) is sound
+    check_verdict(DAT002, boundary, next(iter(boundary.settings)), target, found=not sound)
 
 
 def test_releases_without_the_counts(loads: Loads) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl.test_engine_passes import engine_tree
@@ -94,12 +94,10 @@ def test_kernels_answer_and_read_back(loads: Loads) -> None:
     ],
 )
 @pytest.mark.parametrize("found", [False, True])
-def test_chunks(loads: Loads, setting: str, broken: dict[str, str], found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_chunks(loads: Loads, setting: str, broken: dict[str, str], found: bool) -> None:
     """Labels of another chunk, a gradient of the last chunk alone, none behind a layer, of the wrong sign, none."""
     target, boundaries = _kernels(loads, **(broken if found else {}))
-    judgement = judged_at(REF001, boundaries[setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(REF001, boundaries[setting], setting, target, found=found)
 
 
 #: The engine's step with a model that answers log-probs.
@@ -156,13 +154,7 @@ DENSE = """
         ("sequence parallel", "input_ids.roll(-1, -1)", "temperature", True),
     ],
 )
-def test_pass_of_the_engine(
-    loads: Loads,
-    setting: str,
-    labels: str,
-    divisor: str,
-    found: bool,  # noqa: FBT001 - parametrised
-) -> None:
+def test_pass_of_the_engine(loads: Loads, setting: str, labels: str, divisor: str, found: bool) -> None:
     """Labels that are not shifted, or only within a rank's share of the sequences; no temperature."""
     tree = engine_tree()
     engine = "verl/workers/engine/fsdp/transformer_impl.py"
@@ -174,6 +166,4 @@ def test_pass_of_the_engine(
     target = loads(FRAMEWORK, tree, {"omegaconf/__init__.py": OMEGACONF})
     mine = [b for b in engine_passes.boundaries(target) if isinstance(b, Boundary) and "dense_common" in b.path]
     assert len(mine) == 1
-    judgement = judged_at(REF001, mine[0], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(REF001, mine[0], setting, target, found=found)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import judged_at
+from adapters.checks import check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl_specimen import files
@@ -66,9 +66,7 @@ def test_reads_back(loads: Loads) -> None:
 def test_batch_of_generation_that_is_ignored(loads: Loads, drawn: str) -> None:
     """The loader draws the prompts of an update at a time."""
     target, (boundary,) = _bound(loads, drawn)
-    judgment = judged_at(CFG004, boundary, "prompts drawn at a time", target)
-    assert judgment.tried > 0
-    assert (judgment.found is not None) is (drawn == IGNORED)
+    check_verdict(CFG004, boundary, "prompts drawn at a time", target, found=drawn == IGNORED)
 
 
 def test_releases_without_the_setting(loads: Loads) -> None:

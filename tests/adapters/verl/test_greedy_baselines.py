@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import judged_at
+from adapters.checks import check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.test_rollout_servers import CONFIG, OUTPUT, SOUND, VLLM
 from rl_sentinel.adapters.target import Target
@@ -53,15 +53,13 @@ def _bound(loads: Loads, marked: str, read: str) -> tuple[Target, list[Boundary]
 @pytest.mark.parametrize(("marked", "read"), [COLUMN, META], ids=["a column", "meta info"])
 def test_the_mark_is_read(loads: Loads, marked: str, read: str) -> None:
     target, (found,) = _bound(loads, marked, read)
-    judgement = judged_at(CFG004, found, SETTING, target)
-    assert judgement.tried > 0
-    assert judgement.found is None
+    check_verdict(CFG004, found, SETTING, target, found=False)
 
 
 @pytest.mark.parametrize("marked", [COLUMN[0], META[0]], ids=["a column", "meta info"])
 def test_the_mark_is_ignored(loads: Loads, marked: str) -> None:
     target, (found,) = _bound(loads, marked, "[True]")
-    assert judged_at(CFG004, found, SETTING, target).found is not None
+    check_verdict(CFG004, found, SETTING, target, found=True)
 
 
 def test_a_trainer_without_a_baseline(loads: Loads) -> None:

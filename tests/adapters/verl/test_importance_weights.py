@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl_specimen import files
@@ -127,26 +127,18 @@ CASES: list[tuple[Law, str, str, dict[str, str]]] = [
 @pytest.mark.parametrize(("law", "path", "setting", "broken"), CASES)
 @pytest.mark.parametrize("found", [False, True])
 def test_found_where_broken_alone(  # noqa: PLR0913 - parametrised
-    loads: Loads,
-    law: Law,
-    path: str,
-    setting: str,
-    broken: dict[str, str],
-    found: bool,  # noqa: FBT001 - parametrised
+    loads: Loads, law: Law, path: str, setting: str, broken: dict[str, str], found: bool
 ) -> None:
     """A mean over padding, weights of rejected tokens, a veto of one token, a mask that is lost, the other policy."""
     target, boundaries = _bound(loads, **(broken if found else {}))
-    judgement = judged_at(law, boundaries[path, setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(law, boundaries[path, setting], setting, target, found=found)
 
 
 @pytest.mark.parametrize(("returned", "found"), [(TOGETHER, False), (TOGETHER.replace(" * kept", ""), True)])
-def test_rejected_by_a_weight_of_zero(loads: Loads, returned: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_rejected_by_a_weight_of_zero(loads: Loads, returned: str, found: bool) -> None:
     """Where there is no other mask, a rejected token has the weight 0."""
     target, boundaries = _bound(loads, RETURNED=returned)
-    judgement = judged_at(REF001, boundaries[ALONE, "sequence mask, veto"], "sequence mask, veto", target)
-    assert (judgement.found is not None) is found
+    check_verdict(REF001, boundaries[ALONE, "sequence mask, veto"], "sequence mask, veto", target, found=found)
 
 
 def test_losses_take_the_weights(loads: Loads) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, launched_servers
@@ -81,9 +81,7 @@ def test_answers(loads: Loads) -> None:
 def test_sound_launch(loads: Loads, place: int, law: Law) -> None:
     target, found = _bound(loads)
     (setting,) = found[place].settings
-    judgement = judged_at(law, found[place], setting, target)
-    assert judgement.tried > 0
-    assert judgement.found is None
+    check_verdict(law, found[place], setting, target, found=False)
 
 
 @pytest.mark.parametrize(
@@ -94,14 +92,14 @@ def test_sound_launch(loads: Loads, place: int, law: Law) -> None:
 def test_broken_launch(loads: Loads, words: dict[str, str], place: int, law: Law) -> None:
     target, found = _bound(loads, **words)
     (setting,) = found[place].settings
-    assert judged_at(law, found[place], setting, target).found is not None
+    check_verdict(law, found[place], setting, target, found=True)
 
 
 def test_seeds_may_be_far_apart(loads: Loads) -> None:
     """Only equal seeds draw equal samples."""
     target, found = _bound(loads, SEED="1000 * self.replica_rank + self.config.seed")
     (setting,) = found[1].settings
-    assert judged_at(DAT002, found[1], setting, target).found is None
+    check_verdict(DAT002, found[1], setting, target, found=False)
 
 
 def test_round_trip(loads: Loads) -> None:

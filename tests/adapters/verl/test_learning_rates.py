@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict, judged_at
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
@@ -70,9 +70,7 @@ def test_sound(loads: Loads) -> None:
     assert answering(boundaries, target) == []
     check_round_trips(target, boundaries.values())
     for (_, setting), boundary in boundaries.items():
-        judgement = judged_at(REF001, boundary, setting, target)
-        assert judgement.tried > 0
-        assert judgement.found is None
+        check_verdict(REF001, boundary, setting, target, found=False)
 
 
 @pytest.mark.parametrize("constant", ["min(1.0, step / max(1, num_warmup_steps))", "1.0"])
@@ -88,4 +86,4 @@ def test_ignored_share_found(loads: Loads) -> None:
     """The engine does not read the share of the warm-up."""
     target, boundaries = _bound(loads, warm_up="0")
     setting = "cosine, warm-up"
-    assert judged_at(REF001, boundaries["_build_lr_scheduler", setting], setting, target).found is not None
+    check_verdict(REF001, boundaries["_build_lr_scheduler", setting], setting, target, found=True)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import judged_at
+from adapters.checks import check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
@@ -42,14 +42,12 @@ def _kinds(loads: Loads, page: str, dispatch: str) -> tuple[Target, Boundary]:
 
 
 @pytest.mark.parametrize(("dispatch", "found"), [("", True), (', "k3+": -d', False)])
-def test_names_of_a_page(loads: Loads, dispatch: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_names_of_a_page(loads: Loads, dispatch: str, found: bool) -> None:
     """A page of a checkout lists names; each must be known to the function."""
     page = "- `algorithm.kl_ctrl`: 'fixed'\n- `actor_rollout_ref.actor.kl_loss_type`: 'abs', or with a sign 'k3+'\n"
     target, boundary = _kinds(loads, page, dispatch)
     assert boundary.claims.options[0].values == ("abs", "k3+")
-    judgement = judged_at(CFG005, boundary, "kl", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(CFG005, boundary, "kl", target, found=found)
 
 
 def test_nothing_is_listed(loads: Loads) -> None:
@@ -58,7 +56,7 @@ def test_nothing_is_listed(loads: Loads) -> None:
 
 
 @pytest.mark.parametrize(("registered", "found"), [("OPO = 'opo'", True), ("GRPO_AGAIN = 'grpo'", False)])
-def test_an_enumeration(loads: Loads, registered: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_an_enumeration(loads: Loads, registered: str, found: bool) -> None:
     """Each member of the enumeration is registered, or an option that exists only on paper."""
     tree = files()
     registry = 'ADV_ESTIMATOR_REGISTRY = {"grpo": compute_grpo_outcome_advantage}'
@@ -67,6 +65,4 @@ def test_an_enumeration(loads: Loads, registered: str, found: bool) -> None:  # 
     target = loads(FRAMEWORK, tree)
     (boundary,) = [b for b in listed_options.boundaries(target) if isinstance(b, Boundary)]
     check_round_trips(target, [boundary])
-    judgement = judged_at(CFG005, boundary, "default", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(CFG005, boundary, "default", target, found=found)

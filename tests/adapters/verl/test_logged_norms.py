@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import judged_at
+from adapters.checks import check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl.worker_specimen import update_files
@@ -90,12 +90,10 @@ def test_reads_back(loads: Loads) -> None:
         ("[sum(norms)]", False),
     ],
 )
-def test_norms_of_all_mini_batches(loads: Loads, kept: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_norms_of_all_mini_batches(loads: Loads, kept: str, sound: bool) -> None:
     target, found = _bound(loads, kept)
     for boundary in found:
-        judgement = judged_at(DAT002, boundary, "two mini-batches", target)
-        assert judgement.tried > 0
-        assert (judgement.found is None) is sound
+        check_verdict(DAT002, boundary, "two mini-batches", target, found=not sound)
 
 
 def test_workers_that_log_no_norm(loads: Loads) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
@@ -79,19 +79,15 @@ def test_round_trips(loads: Loads) -> None:
 
 @pytest.mark.parametrize(("rest", "found"), [("0", False), ("1", True)])
 @pytest.mark.parametrize("name", ["entropy_from_logits_with_chunking"])
-def test_last_chunk(loads: Loads, name: str, rest: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_last_chunk(loads: Loads, name: str, rest: str, found: bool) -> None:
     """A last chunk of one token that is left out."""
     target, boundaries = _bound(loads, rest=rest)
-    judgement = judged_at(REF001, boundaries[name, "default"], "default", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(REF001, boundaries[name, "default"], "default", target, found=found)
 
 
 @pytest.mark.parametrize(("spoiled", "found"), [("pass", False), ("logits.add_(0)", True)])
-def test_overwritten_logits(loads: Loads, spoiled: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_overwritten_logits(loads: Loads, spoiled: str, found: bool) -> None:
     """A backward pass that overwrites the logits of one chunk, which share their storage with those of the next."""
     target, boundaries = _bound(loads, spoiled=spoiled)
     boundary = boundaries["vocab_parallel_entropy_with_chunking", "backward"]
-    judgement = judged_at(RAI001, boundary, "backward", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(RAI001, boundary, "backward", target, found=found)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from adapters.checks import judged_at
+from adapters.checks import check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.worker_specimen import CONFIG, update_files
 from rl_sentinel.adapters.target import Target
@@ -179,18 +179,10 @@ CASES: list[tuple[Law, str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("law", "setting", "broken"), CASES)
 @pytest.mark.parametrize("found", [False, True])
-def test_found_where_broken_alone(
-    loads: Loads,
-    law: Law,
-    setting: str,
-    broken: dict[str, Any],
-    found: bool,  # noqa: FBT001 - parametrised
-) -> None:
+def test_found_where_broken_alone(loads: Loads, law: Law, setting: str, broken: dict[str, Any], found: bool) -> None:
     """Untrained tokens; a sum over micro-batches; answers for the token before; overwritten logits; no temperature."""
     target, mine = _bound(loads, _tree(**(broken if found else {})))
-    judgement = judged_at(law, mine[setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(law, mine[setting], setting, target, found=found)
 
 
 def test_model_that_is_absent(loads: Loads) -> None:

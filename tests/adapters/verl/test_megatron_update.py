@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import judged_at
+from adapters.checks import check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl.test_actor_update import update_tree
@@ -113,18 +113,11 @@ CASES: list[tuple[Law, str, dict[str, str]]] = [
 @pytest.mark.parametrize("packs", ["True", "False"])
 @pytest.mark.parametrize("found", [False, True])
 def test_found_where_broken_alone(  # noqa: PLR0913 - parametrised
-    loads: Loads,
-    law: Law,
-    stage: str,
-    broken: dict[str, str],
-    packs: str,
-    found: bool,  # noqa: FBT001 - parametrised
+    loads: Loads, law: Law, stage: str, broken: dict[str, str], packs: str, found: bool
 ) -> None:
     """What the heads train on covers the response alone, in packed and in padded sequences."""
     target, boundaries = _bound(loads, PACKS=packs, **(broken if found else {}))
-    judgement = judged_at(law, boundaries[stage], "packed", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(law, boundaries[stage], "packed", target, found=found)
 
 
 def test_releases_without_heads(loads: Loads) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
@@ -68,9 +68,7 @@ def test_both_answer_and_read_back(loads: Loads) -> None:
         ("equal", {"first": "1"}, True),
     ],
 )
-def test_reduction(loads: Loads, name: str, broken: dict[str, str], found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_reduction(loads: Loads, name: str, broken: dict[str, str], found: bool) -> None:
     """Steps of unequal sizes that count alike, and a step that is left out."""
     target, boundaries = _bound(loads, **broken)
-    judgement = judged_at(MET005, boundaries[name], "steps", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(MET005, boundaries[name], "steps", target, found=found)

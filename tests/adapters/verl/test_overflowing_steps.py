@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, overflowing_steps
 from rl_sentinel.core.boundary import Boundary
@@ -65,6 +65,4 @@ def test_found_where_the_step_is_taken(loads: Loads, skips: str, setting: str, *
     pairs = {(one.path, setting): one for one in boundaries}
     assert answering(pairs, target) == []
     for boundary in boundaries:
-        judgement = judged_at(GRD003, boundary, setting, target)
-        assert judgement.tried > 0
-        assert (judgement.found is not None) is found
+        check_verdict(GRD003, boundary, setting, target, found=found)

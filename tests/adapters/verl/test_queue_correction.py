@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl.tensordict_specimen import TENSORDICT
@@ -119,15 +119,7 @@ CASES: list[tuple[Law, str, dict[str, str]]] = [
 
 @pytest.mark.parametrize(("law", "setting", "broken"), CASES)
 @pytest.mark.parametrize("found", [False, True])
-def test_found_where_broken_alone(
-    loads: Loads,
-    law: Law,
-    setting: str,
-    broken: dict[str, str],
-    found: bool,  # noqa: FBT001 - parametrised
-) -> None:
+def test_found_where_broken_alone(loads: Loads, law: Law, setting: str, broken: dict[str, str], found: bool) -> None:
     """Log-probs at other tokens, the wrong policy, weights and rejections that are not written back."""
     target, boundaries = _bound(loads, **(broken if found else {}))
-    judgement = judged_at(law, boundaries[setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(law, boundaries[setting], setting, target, found=found)

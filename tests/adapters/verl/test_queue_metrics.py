@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl.tensordict_specimen import TENSORDICT
 from adapters.verl.test_validation import METRICS
@@ -126,7 +126,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
 
 
 @pytest.mark.parametrize(("taken", "ages"), [("batch, off_policy = ", True), ("batch = ", False)])
-def test_what_a_trainer_takes_from_its_buffer(tmp_path: Path, taken: str, ages: bool) -> None:  # noqa: FBT001 - a case
+def test_what_a_trainer_takes_from_its_buffer(tmp_path: Path, taken: str, ages: bool) -> None:
     module = tmp_path / "buffered.py"
     step = f"class Trainer:\n    def step(self):\n        {taken}self.replay_buffer.sample()\n"
     module.write_text(step + "\n\nclass Sync(Trainer):\n    pass\n", encoding="utf-8")
@@ -155,14 +155,7 @@ def test_all_answer(loads: Loads) -> None:
     ],
 )
 @pytest.mark.parametrize("found", [False, True])
-def test_found_where_broken_alone(
-    loads: Loads,
-    setting: str,
-    broken: dict[str, str],
-    found: bool,  # noqa: FBT001 - parametrised
-) -> None:
+def test_found_where_broken_alone(loads: Loads, setting: str, broken: dict[str, str], found: bool) -> None:
     """Synthetic rows that count, the wrong column, the first output of a session, a mean over tokens."""
     target, boundaries = _bound(loads, **(broken if found else {}))
-    judgement = judged_at(MET001, boundaries[setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(MET001, boundaries[setting], setting, target, found=found)

@@ -5,7 +5,7 @@ from textwrap import dedent, indent
 
 import pytest
 
-from adapters.checks import judged_at
+from adapters.checks import check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl.tensordict_specimen import TENSORDICT
@@ -130,6 +130,4 @@ def test_reads_back(loads: Loads) -> None:
 )
 def test_faults(loads: Loads, place: int, broken: dict[str, str]) -> None:
     target, made = _bound(loads, **broken)
-    judgement = judged_at(REF001, made[place], "packed", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is bool(broken)
+    check_verdict(REF001, made[place], "packed", target, found=bool(broken))

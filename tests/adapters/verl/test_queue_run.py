@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl.test_training_run import TORCHDATA, TRACKING
@@ -127,17 +127,15 @@ def test_answers_and_reads_back(loads: Loads) -> None:
 def test_sound(loads: Loads) -> None:
     target, boundary = _bound(loads)
     for law in (RES001, DAT002, REF001):
-        judgement = judged_at(law, boundary, "two epochs", target)
-        assert judgement.tried > 0
-        assert judgement.found is None
+        check_verdict(law, boundary, "two epochs", target, found=False)
 
 
 @pytest.mark.parametrize("restore", ["pass", "self.train_dataloader.load_state_dict({**state, 'epoch': 0})"])
 def test_lost_position(loads: Loads, restore: str) -> None:
     target, boundary = _bound(loads, RESTORE=restore)
-    assert judged_at(RES001, boundary, "two epochs", target).found is not None
+    check_verdict(RES001, boundary, "two epochs", target, found=True)
 
 
 def test_weights_that_are_not_sent(loads: Loads) -> None:
     target, boundary = _bound(loads, ENDS="pass")
-    assert judged_at(REF001, boundary, "two epochs", target).found is not None
+    check_verdict(REF001, boundary, "two epochs", target, found=True)

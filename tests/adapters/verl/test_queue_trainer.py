@@ -122,13 +122,7 @@ CASES: list[tuple[Law, str, dict[str, str]]] = [
 
 @pytest.mark.parametrize(("law", "setting", "broken"), CASES)
 @pytest.mark.parametrize("found", [False, True])
-def test_found_where_broken_alone(
-    loads: Loads,
-    law: Law,
-    setting: str,
-    broken: dict[str, str],
-    found: bool,  # noqa: FBT001 - parametrised
-) -> None:
+def test_found_where_broken_alone(loads: Loads, law: Law, setting: str, broken: dict[str, str], found: bool) -> None:
     """Sign, labels, a penalty that is lost or of the wrong sign, what is written back."""
     target, boundaries = _bound(loads, **(broken if found else {}))
     judgement = judged_at(law, boundaries[setting], setting, target)

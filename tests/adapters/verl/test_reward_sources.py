@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import judged_at
+from adapters.checks import check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl_specimen import files
@@ -54,9 +54,7 @@ def test_reads_back(loads: Loads) -> None:
 def test_column_that_is_not_the_one_that_is_set(loads: Loads, column: str) -> None:
     """The manager reads the default column whatever is set."""
     target, (boundary,) = _bound(loads, column)
-    judgment = judged_at(CFG004, boundary, "another column", target)
-    assert judgment.tried > 0
-    assert (judgment.found is not None) is (column == FIXED)
+    check_verdict(CFG004, boundary, "another column", target, found=column == FIXED)
 
 
 def test_releases_without_the_setting(loads: Loads) -> None:

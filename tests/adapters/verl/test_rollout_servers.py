@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import judged_at
+from adapters.checks import check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.tensordict_specimen import TENSORDICT
 from rl_sentinel.adapters.target import Target
@@ -192,9 +192,7 @@ def test_every_server_is_bound(loads: Loads) -> None:
 @pytest.mark.parametrize("queued", ["", "queued "])
 def test_sound_options(loads: Loads, server: str, setting: str, queued: str) -> None:
     target, named = _bound(loads)
-    judgement = judged_at(CFG004, named[server, queued + setting], setting, target)
-    assert judgement.tried > 0
-    assert judgement.found is None
+    check_verdict(CFG004, named[server, queued + setting], setting, target, found=False)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +207,7 @@ def test_lost_and_exchanged_options(loads: Loads, setting: str, old: str, new: s
     assert old in WORKER
     target, named = _bound(loads, WORKER.replace(old, new))
     for server in rollout_servers.SERVERS:
-        assert judged_at(CFG004, named[server, setting], setting, target).found is not None
+        check_verdict(CFG004, named[server, setting], setting, target, found=True)
 
 
 @pytest.mark.parametrize(
@@ -227,9 +225,7 @@ def test_lost_and_exchanged_options(loads: Loads, setting: str, old: str, new: s
 )
 def test_replies(loads: Loads, setting: str, broken: dict[str, str]) -> None:
     target, named = _bound(loads, **broken)
-    judgement = judged_at(PLC004, named["vllm", setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is bool(broken)
+    check_verdict(PLC004, named["vllm", setting], setting, target, found=bool(broken))
 
 
 @pytest.mark.parametrize(
@@ -237,6 +233,4 @@ def test_replies(loads: Loads, setting: str, broken: dict[str, str]) -> None:
 )
 def test_sound_replies(loads: Loads, server: str, setting: str) -> None:
     target, named = _bound(loads)
-    judgement = judged_at(PLC004, named[server, setting], setting, target)
-    assert judgement.tried > 0
-    assert judgement.found is None
+    check_verdict(PLC004, named[server, setting], setting, target, found=False)

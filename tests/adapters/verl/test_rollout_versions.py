@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl.test_training_run import DATASET
@@ -85,9 +85,7 @@ def test_answers_and_reads_back(loads: Loads) -> None:
         ({"before": "pass", "meanwhile": SEND}, False),
     ],
 )
-def test_weights_of_the_next_batch(loads: Loads, choices: dict[str, str], sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_weights_of_the_next_batch(loads: Loads, choices: dict[str, str], sound: bool) -> None:
     """They are sent before the batch is sampled, and not before it ends."""
     target, boundary = _bound(loads, **choices)
-    judgement = judged_at(PLC004, boundary, "the next batch", target)
-    assert judgement.tried > 0
-    assert (judgement.found is None) is sound
+    check_verdict(PLC004, boundary, "the next batch", target, found=not sound)

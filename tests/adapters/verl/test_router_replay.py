@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
@@ -87,9 +87,7 @@ def test_answers_and_reads_back(loads: Loads, packed: str) -> None:
 def test_routes_of_other_layers(loads: Loads, place: str, wrong: set[str]) -> None:
     target, boundary = _bound(loads, place)
     for name in boundary.settings:
-        judgement = judged_at(TOK001, boundary, name, target)
-        assert judgement.tried > 0
-        assert (judgement.found is not None) is (name in wrong), name
+        check_verdict(TOK001, boundary, name, target, found=name in wrong)
 
 
 def test_releases_without_replay(loads: Loads) -> None:

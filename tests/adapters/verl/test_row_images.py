@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl.test_engine_passes import engine_tree
@@ -132,9 +132,7 @@ def test_an_engine_reads_back(loads: Loads) -> None:
 def test_images_of_a_worker(loads: Loads, setting: str, broken: dict[str, str], *, found: bool) -> None:
     """The keys of the first row; images at the places of other rows; no grids; axes that are lost or mixed up."""
     target, worker = _worker(loads, **broken)
-    judgement = judged_at(DAT001, worker[setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(DAT001, worker[setting], setting, target, found=found)
 
 
 @pytest.mark.parametrize(("broken", "found"), [({}, False), ({"WITH": ""}, True)])
@@ -142,15 +140,11 @@ def test_a_row_without_images(loads: Loads, broken: dict[str, str], *, found: bo
     """A row without images beside one with images must not raise."""
     setting = "images of some rows, default"
     target, worker = _worker(loads, **broken)
-    judgement = judged_at(RAI001, worker[setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(RAI001, worker[setting], setting, target, found=found)
 
 
 @pytest.mark.parametrize(("images", "found"), [("order[start : start + size]", False), ("range(size)", True)])
 def test_images_of_an_engine(loads: Loads, images: str, *, found: bool) -> None:
     """Images of the rows before these are put into another order."""
     target, engine = _engine(loads, images)
-    judgement = judged_at(DAT001, engine["images, packed"], "images, packed", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(DAT001, engine["images, packed"], "images, packed", target, found=found)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
@@ -72,19 +72,15 @@ def test_answers_and_reads_back(loads: Loads) -> None:
 def test_wrong_answers_get_another_score(loads: Loads, whole: str) -> None:
     """A scorer that compares nothing accepts every answer."""
     target, named = _bound(loads, "return 0.0", whole)
-    judgement = judged_at(PLC004, named["gsm8k"], "main thread", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is bool(whole)
+    check_verdict(PLC004, named["gsm8k"], "main thread", target, found=bool(whole))
 
 
 @pytest.mark.parametrize(("way", "works"), WAYS.items())
-def test_signals_work_in_main_threads_alone(loads: Loads, way: str, works: bool) -> None:  # noqa: FBT001 - parametrised
+def test_signals_work_in_main_threads_alone(loads: Loads, way: str, works: bool) -> None:
     """The package limits time by signals unless it is told not to."""
     target, named = _bound(loads, way)
     for setting, sound in (("main thread", True), ("another thread", works)):
-        judgement = judged_at(PLC004, named["math_verify"], setting, target)
-        assert judgement.tried > 0
-        assert (judgement.found is None) is sound
+        check_verdict(PLC004, named["math_verify"], setting, target, found=not sound)
 
 
 def test_releases_that_score_in_one_thread(loads: Loads) -> None:

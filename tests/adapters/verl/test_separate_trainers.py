@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl.test_training_run import DATASET
@@ -108,15 +108,7 @@ def test_all_answer_and_read_back(loads: Loads) -> None:
     [(RNK001, {"REWARDS": '-batch.batch["rm_scores"]'}), (GRP001, {"REPEATED": "np.tile(array, count)"})],
 )
 @pytest.mark.parametrize("found", [False, True])
-def test_found_where_broken_alone(
-    loads: Loads,
-    trainer: str,
-    law: Law,
-    broken: dict[str, str],
-    found: bool,  # noqa: FBT001 - parametrised
-) -> None:
+def test_found_where_broken_alone(loads: Loads, trainer: str, law: Law, broken: dict[str, str], found: bool) -> None:
     """The sign of the reward, and labels that are repeated in another order than the prompts."""
     target, boundaries = _bound(loads, **(broken if found else {}))
-    judgement = judged_at(law, boundaries[trainer, "step, grpo"], "step, grpo", target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(law, boundaries[trainer, "step, grpo"], "step, grpo", target, found=found)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import judged_at
+from adapters.checks import check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
@@ -89,6 +89,4 @@ def test_reads_back(loads: Loads) -> None:
 )
 def test_faults(loads: Loads, setting: str, broken: dict[str, str]) -> None:
     target, boundary = _bound(loads, **broken)
-    judgement = judged_at(PLC004, boundary, setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is bool(broken)
+    check_verdict(PLC004, boundary, setting, target, found=bool(broken))

@@ -139,18 +139,18 @@ def test_reads_back(loads: Loads) -> None:
         (":-1", "single-turn", False),
     ],
 )
-def test_mask_of_each_dataset(loads: Loads, first: str, kind: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_mask_of_each_dataset(loads: Loads, first: str, kind: str, found: bool) -> None:
     """One mask marks trained tokens, the other what predicts them; a step that reads one as the other is off by one."""
     assert _broken(_load(loads, _tree(first=first)), REF001, "training_step", kind) is found
 
 
 @pytest.mark.parametrize(("share", "found"), [("len(parts)", False), ("1", True)])
-def test_accumulated_gradients(loads: Loads, share: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_accumulated_gradients(loads: Loads, share: str, found: bool) -> None:
     """Gradients of micro-batches are averaged: their sum grows with the number of micro-batches."""
     assert _broken(_load(loads, _tree(share=share)), SPL001, "training_step", "multi-turn") is found
 
 
 @pytest.mark.parametrize(("count", "found"), [('data["batch_num_tokens"]', False), ("mask.sum()", True)])
-def test_tokens_of_the_batch(loads: Loads, count: str, found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_tokens_of_the_batch(loads: Loads, count: str, found: bool) -> None:
     """The engine's loss is divided by the tokens of the whole batch, not by those of a micro-batch."""
     assert _broken(_load(loads, _tree(count=count)), SPL001, "sft_loss", "default") is found

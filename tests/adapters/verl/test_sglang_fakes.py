@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import judged_at
+from adapters.checks import check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl.test_worker_rollouts import CONFIG, PROTOCOL, ROWS
@@ -92,6 +92,4 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
 def test_rows_and_options(loads: Loads, law: Law, setting: str, broken: dict[str, str], *, found: bool) -> None:
     target, bound = _bound(loads, **(broken if found else {}))
     check_round_trips(target, bound.values())
-    judgement = judged_at(law, bound[setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) == found
+    check_verdict(law, bound[setting], setting, target, found=found)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trip
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
@@ -96,8 +96,7 @@ def test_sound(loads: Loads, interface: str) -> None:
     target, boundary = _bound(loads, interface)
     assert answering({("worker", setting): boundary for setting in boundary.settings}, target) == []
     for setting in boundary.settings:
-        judgement = judged_at(STA001, boundary, setting, target)
-        assert (judgement.tried > 0, judgement.found) == (True, None)
+        check_verdict(STA001, boundary, setting, target, found=False)
     check_round_trip(target, boundary)
 
 
@@ -113,5 +112,4 @@ def test_sound(loads: Loads, interface: str) -> None:
 def test_broken(loads: Loads, broken: dict[str, str], setting: str) -> None:
     """A limit that is one update off; samples in work, or in the queue, that are not counted."""
     target, boundary = _bound(loads, NEWER, **broken)
-    judgement = judged_at(STA001, boundary, setting, target)
-    assert judgement.found is not None
+    check_verdict(STA001, boundary, setting, target, found=True)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import bound, judged_at
+from adapters.checks import bound, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl_specimen import files
@@ -107,9 +107,7 @@ def test_reads_back(loads: Loads) -> None:
     ],
 )
 @pytest.mark.parametrize("found", [False, True])
-def test_messages(loads: Loads, setting: str, broken: dict[str, str], found: bool) -> None:  # noqa: FBT001 - parametrised
+def test_messages(loads: Loads, setting: str, broken: dict[str, str], found: bool) -> None:
     """Results that an interaction gets twice or not at all, and a cut at the other side, or not."""
     target = _load(loads, **(broken if found else {}))
-    judgement = judged_at(TOK001, bound(FRAMEWORK, target)["run", setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(TOK001, bound(FRAMEWORK, target)["run", setting], setting, target, found=found)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from adapters.checks import bound, judged_at
+from adapters.checks import bound, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl_specimen import files
@@ -154,14 +154,12 @@ def test_tokens_mask_and_log_probs(
     loads: Loads,
     setting: str,
     broken: dict[str, str],
-    found: bool,  # noqa: FBT001 - parametrised
+    found: bool,
     base: str,
 ) -> None:
     """A lost separator, trained tool results, their log-probs, and a mask or experts cut elsewhere, or not."""
     target = _load(loads, base, **(broken if found else {}))
-    judgement = judged_at(TOK001, bound(FRAMEWORK, target)["run", setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(TOK001, bound(FRAMEWORK, target)["run", setting], setting, target, found=found)
 
 
 @pytest.mark.parametrize(("mask", "wrong"), [(0, 0.0), (1, 3.0)])

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict, judged_at
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl_specimen import files
@@ -213,9 +213,7 @@ def test_all_boundaries_answer(loads: Loads) -> None:
 def test_restored_position_is_sound(loads: Loads) -> None:
     target, boundaries = _bound(loads)
     for law in (RES001, DAT002):
-        judgement = judged_at(law, boundaries["two epochs"], "two epochs", target)
-        assert judgement.tried > 0
-        assert judgement.found is None
+        check_verdict(law, boundaries["two epochs"], "two epochs", target, found=False)
 
 
 @pytest.mark.parametrize(
@@ -230,7 +228,7 @@ def test_restored_position_is_sound(loads: Loads) -> None:
 def test_restore_found(loads: Loads, restore: str) -> None:
     """Nothing is restored, only the epoch is, the steps are counted anew, or the order is that of the first epoch."""
     target, boundaries = _bound(loads, restore)
-    assert judged_at(RES001, boundaries["two epochs"], "two epochs", target).found is not None
+    check_verdict(RES001, boundaries["two epochs"], "two epochs", target, found=True)
 
 
 def test_epochs_that_are_counted_anew(loads: Loads) -> None:
@@ -244,34 +242,28 @@ def test_epochs_that_are_counted_anew(loads: Loads) -> None:
 def test_update_is_sound(loads: Loads) -> None:
     target, boundaries = _bound(loads)
     for law in (DEG002, GRP002, PRM001):
-        judgement = judged_at(law, boundaries["update, grpo"], "update, grpo", target)
-        assert judgement.tried > 0
-        assert judgement.found is None
+        check_verdict(law, boundaries["update, grpo"], "update, grpo", target, found=False)
 
 
 def test_prompts_by_position_found(loads: Loads) -> None:
     """Responses are grouped across prompts."""
     target, boundaries = _bound(loads, uids='np.arange(len(labels["PROMPT_ID"])) % n')
-    assert judged_at(GRP002, boundaries["update, grpo"], "update, grpo", target).found is not None
+    check_verdict(GRP002, boundaries["update, grpo"], "update, grpo", target, found=True)
 
 
 @pytest.mark.parametrize("baselines", ["rewards.sum(1)", "rewards.sum(1).flip(0)", "rewards.sum(1) * 0"])
 def test_greedy_rewards_of_other_prompts_found(loads: Loads, baselines: str) -> None:
     """Baselines of other prompts, or none, are found; those of the prompt's greedy response are sound."""
     target, boundaries = _bound(loads, baselines=baselines)
-    judgement = judged_at(REF001, boundaries["update, remax"], "update, remax", target)
-    assert judgement.tried > 0
-    assert (judgement.found is None) == (baselines == "rewards.sum(1)")
+    check_verdict(REF001, boundaries["update, remax"], "update, remax", target, found=baselines != "rewards.sum(1)")
 
 
 @pytest.mark.parametrize(("greedy", "sound"), [("self._scored(answers)", True), ("self.reward_fn(answers)", False)])
-def test_baseline_without_the_reward_model_found(loads: Loads, greedy: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_baseline_without_the_reward_model_found(loads: Loads, greedy: str, sound: bool) -> None:
     """Responses are scored by a reward model, but the baseline by a reward function."""
     target, boundaries = _bound(loads, greedy=greedy)
     for setting, holds in (("update, remax", True), (_WITH_MODEL, sound)):
-        judgement = judged_at(REF001, boundaries[setting], setting, target)
-        assert judgement.tried > 0
-        assert (judgement.found is None) is holds
+        check_verdict(REF001, boundaries[setting], setting, target, found=not holds)
 
 
 @pytest.mark.parametrize(
@@ -283,11 +275,9 @@ def test_baseline_without_the_reward_model_found(loads: Loads, greedy: str, soun
         ({"AFTER": f"if self.global_steps % 2: {SENT}"}, False),
     ],
 )
-def test_weights_that_sample(loads: Loads, sends: dict[str, str], sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_weights_that_sample(loads: Loads, sends: dict[str, str], sound: bool) -> None:
     target, boundaries = _bound(loads, **sends)
-    judgement = judged_at(REF001, boundaries["two epochs"], "two epochs", target)
-    assert judgement.tried > 0
-    assert (judgement.found is None) is sound
+    check_verdict(REF001, boundaries["two epochs"], "two epochs", target, found=not sound)
 
 
 def test_release_whose_engine_takes_the_weights_itself(loads: Loads) -> None:

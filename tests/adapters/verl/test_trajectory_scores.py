@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl_specimen import files
@@ -93,6 +93,4 @@ def test_reads_back(loads: Loads) -> None:
 )
 def test_scored_text(loads: Loads, setting: str, length: str, last: str, *, found: bool) -> None:
     target, boundary = _bound(loads, length, last)
-    judgement = judged_at(PLC004, boundary, setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(PLC004, boundary, setting, target, found=found)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, validation
@@ -91,9 +91,7 @@ def test_sound(loads: Loads, name: str, rows: str) -> None:
     target, boundaries = _bound(loads, rows=rows)
     for (own, setting), boundary in boundaries.items():
         if own == name:
-            judgement = judged_at(MET001, boundary, setting, target)
-            assert judgement.tried > 0
-            assert judgement.found is None
+            check_verdict(MET001, boundary, setting, target, found=False)
 
 
 @pytest.mark.parametrize("broken", [{"prompts": "sample_inputs"}, {"size": "len(rows)"}, {"over": "np.max"}])
@@ -101,4 +99,4 @@ def test_found(loads: Loads, broken: dict[str, str]) -> None:
     """Prompts found by a text that two of them share, the best of all for the best of two, a maximum over prompts."""
     target, boundaries = _bound(loads, **broken)
     boundary = boundaries["process_validation_metrics", "rewards and answers"]
-    assert judged_at(MET001, boundary, "rewards and answers", target).found is not None
+    check_verdict(MET001, boundary, "rewards and answers", target, found=True)

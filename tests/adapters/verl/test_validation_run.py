@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl.test_validation import METRICS
 from adapters.verl_specimen import files
@@ -84,22 +84,18 @@ def test_the_boundary_answers(loads: Loads) -> None:
     ("sampled", "prompts", "sound"),
     [("rows", NUMBERS, True), ("rows", TEXTS, False), ("rows // n * n", "list(range(len(rows)))", False)],
 )
-def test_samples_of_prompts(loads: Loads, sampled: str, prompts: str, sound: bool) -> None:  # noqa: FBT001
+def test_samples_of_prompts(loads: Loads, sampled: str, prompts: str, sound: bool) -> None:
     """Prompts are told apart by their numbers; by their texts, or with each response a prompt, the metrics differ."""
     target, made = _bound(loads, sampled, prompts)
-    judgement = judged_at(MET001, made, "two sources", target)
-    assert judgement.tried > 0
-    assert (judgement.found is None) == sound
+    check_verdict(MET001, made, "two sources", target, found=not sound)
 
 
 @pytest.mark.parametrize(
     ("model", "sound"),
     [(MODEL, True), ("self.val_reward_fn(batch)  # not by the reward_loop_manager", False)],
 )
-def test_rewards_of_a_model(loads: Loads, model: str, sound: bool) -> None:  # noqa: FBT001 - parametrised
+def test_rewards_of_a_model(loads: Loads, model: str, sound: bool) -> None:
     """Where a reward model trains, it also validates."""
     target, made = _bound(loads, model=model)
-    judgement = judged_at(MET001, made, "a reward model", target)
-    assert judgement.tried > 0
-    assert (judgement.found is None) == sound
-    assert judged_at(MET001, made, "two sources", target).found is None
+    check_verdict(MET001, made, "a reward model", target, found=not sound)
+    check_verdict(MET001, made, "two sources", target, found=False)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, window_metrics
@@ -100,6 +100,4 @@ def test_reads_back(loads: Loads) -> None:
 def test_update_of_metrics(loads: Loads, setting: str, order: str, *, found: bool) -> None:
     """Metrics of a step that arrive before or after those of its update are logged."""
     target, boundary = _bound(loads, order)
-    judgement = judged_at(MET006, boundary, setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(MET006, boundary, setting, target, found=found)

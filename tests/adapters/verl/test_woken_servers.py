@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import judged_at
+from adapters.checks import check_verdict
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, woken_servers
@@ -68,9 +68,7 @@ def test_weights_of_each_step(  # noqa: PLR0913 - parametrised
 ) -> None:
     target, bound = _bound(loads, condition, act)
     check_round_trip(target, bound)
-    judgement = judged_at(law, bound, setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) == found
+    check_verdict(law, bound, setting, target, found=found)
 
 
 def test_a_release_whose_trainer_sends_the_weights(loads: Loads) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.test_transport import PROTOCOL
 from adapters.verl.test_transport import SOUND as WHOLE
@@ -122,18 +122,10 @@ CASES: list[tuple[Law, str, dict[str, str]]] = [
 
 @pytest.mark.parametrize(("law", "setting", "broken"), CASES)
 @pytest.mark.parametrize("found", [False, True])
-def test_found_where_broken_alone(
-    loads: Loads,
-    law: Law,
-    setting: str,
-    broken: dict[str, str],
-    found: bool,  # noqa: FBT001 - parametrised
-) -> None:
+def test_found_where_broken_alone(loads: Loads, law: Law, setting: str, broken: dict[str, str], found: bool) -> None:
     """The order of the ranks, the part of another rank, added rows that stay, rows added by name only.
 
     Rows that are removed although none were added.
     """
     target, mine = _bound(loads, **(broken if found else {}))
-    judgement = judged_at(law, mine[setting], setting.removeprefix(MESH), target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(law, mine[setting], setting.removeprefix(MESH), target, found=found)

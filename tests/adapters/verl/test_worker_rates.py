@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
@@ -102,14 +102,7 @@ CASES = [
 
 @pytest.mark.parametrize(("setting", "broken"), CASES)
 @pytest.mark.parametrize("found", [False, True])
-def test_found_where_broken_alone(
-    loads: Loads,
-    setting: str,
-    broken: dict[str, str],
-    found: bool,  # noqa: FBT001 - parametrised
-) -> None:
+def test_found_where_broken_alone(loads: Loads, setting: str, broken: dict[str, str], found: bool) -> None:
     """Settings that never reach the schedule: the warm-up, and the lowest rate."""
     target, mine = _bound(loads, **(broken if found else {}))
-    judgement = judged_at(REF001, mine[ACTOR, setting], setting, target)
-    assert judgement.tried > 0
-    assert (judgement.found is not None) is found
+    check_verdict(REF001, mine[ACTOR, setting], setting, target, found=found)

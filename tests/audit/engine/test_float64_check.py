@@ -50,7 +50,7 @@ def _boundary(size: float, *, only_narrow: bool) -> Boundary:
     ("size", "only_narrow", "reported"),
     [(2e-5, True, False), (2e-5, False, True), (1, True, False), (math.inf, True, True)],
 )
-def test_rounding(size: float, only_narrow: bool, reported: bool) -> None:  # noqa: FBT001 - parameters
+def test_rounding(size: float, only_narrow: bool, reported: bool) -> None:
     """A difference of any size is reported only if float64 has it too; an overflow, always."""
     ask = Asker(_boundary(size, only_narrow=only_narrow), {})
     assert (search(LAW, ask, "default", seed=0, budget=2).found is not None) == reported

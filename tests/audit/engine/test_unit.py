@@ -77,9 +77,7 @@ def _verdicts(unit: Unit) -> dict[str, Event]:
 
 @pytest.mark.parametrize(("budget", "fewer"), [(0, True), (4, False)])
 def test_a_boundary_that_enters_many_functions_is_tried_on_fewer_cases(
-    monkeypatch: pytest.MonkeyPatch,
-    budget: int,
-    fewer: bool,  # noqa: FBT001 - parametrised
+    monkeypatch: pytest.MonkeyPatch, budget: int, fewer: bool
 ) -> None:
     def tried(most: int) -> int:
         monkeypatch.setattr("rl_sentinel.audit.engine.unit.LONG_RUN", most)

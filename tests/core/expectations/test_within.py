@@ -21,7 +21,7 @@ ZERO, ONE = torch.zeros(2), torch.ones(2)
         (ONE, 2 * ONE, False, "between 1 and 2"),
     ],
 )
-def test_sentence(low: Tensor | None, high: Tensor | None, strict: bool, words: str) -> None:  # noqa: FBT001 - parameters
+def test_sentence(low: Tensor | None, high: Tensor | None, strict: bool, words: str) -> None:
     within = Within("ratio", torch.zeros(2), low, high, strict=strict, reason="why")
     assert within.sentence() == f"ratio is 0 at row 0, expected {words}: why"
     assert within.exact == strict

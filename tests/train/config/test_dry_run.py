@@ -26,7 +26,7 @@ CHOSEN = {"name": "largest", "share": 0.3}
         ({"name": "training:scaled_by_the_largest"}, True, False),
     ],
 )
-def test_loss_form(loss: dict[str, Any], lazy: bool, additive: bool) -> None:  # noqa: FBT001 - a row of the table
+def test_loss_form(loss: dict[str, Any], lazy: bool, additive: bool) -> None:
     config = recipe(loss={"aggregation": "token-mean", **loss})
     selection = select_components(config)
     assert dry_run(config, selection.choices, selection.loss, selection.choose_tokens, parts=0) == (lazy, additive)
@@ -43,7 +43,7 @@ def test_loss_form(loss: dict[str, Any], lazy: bool, additive: bool) -> None:  #
         ({"name": "ppo", "clip_low": 1.0, "clip_high": 0.2}, False),
     ],
 )
-def test_lower_clip_that_never_binds_is_rejected(loss: dict[str, Any], refused: bool) -> None:  # noqa: FBT001 - a row of the table
+def test_lower_clip_that_never_binds_is_rejected(loss: dict[str, Any], refused: bool) -> None:
     """Above 1 for a ratio or a difference of probabilities; a clip in nats has no such bound."""
     config = recipe(loss={"aggregation": "token-mean", **loss})
     if refused:

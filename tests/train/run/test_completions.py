@@ -16,7 +16,7 @@ from training import folder_cache, recipe, sample_batch
 
 
 @pytest.mark.parametrize("merged", [True, False])
-def test_line_has_what_its_trajectory_got(merged: bool) -> None:  # noqa: FBT001 - a row of the table
+def test_line_has_what_its_trajectory_got(merged: bool) -> None:
     rollout = {"prompts": 2, "responses": 16, "tokens": 6, "turns": 2, "merged": merged}
     _, _, episodes, batch, _ = sample_batch(recipe(environment={"name": "training:TwoTurns"}, rollout=rollout))
     lines = completion_lines(episodes, batch, parts=(), step=7)

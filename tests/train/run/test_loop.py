@@ -80,7 +80,7 @@ def test_bf16_learns_and_resumes_to_the_same_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shuffled", [False, True])
-def test_reward_rises_unless_it_is_shuffled(tmp_path: Path, shuffled: bool) -> None:  # noqa: FBT001 - a row of the table
+def test_reward_rises_unless_it_is_shuffled(tmp_path: Path, shuffled: bool) -> None:
     rollout = {"prompts": 8, "responses": 8, "shuffled_rewards": shuffled}
     metrics = read_metrics(_run(tmp_path, steps=30, rollout=rollout, update={"prompts": 8, "rate": 1e-2}))
     first, last = (sum(line["reward"] for line in part) / 5 for part in (metrics[:5], metrics[-5:]))

@@ -123,7 +123,7 @@ def test_exported_policy_has_equal_logits_and_texts(tmp_path: Path, run: Path) -
 @pytest.mark.filterwarnings("ignore")  # as above
 @pytest.mark.parametrize("lora", [False, True])
 @pytest.mark.on_cpu
-def test_exported_model_trains_and_is_exported_again(tmp_path: Path, run: Path, lora: bool) -> None:  # noqa: FBT001 - a row of the table
+def test_exported_model_trains_and_is_exported_again(tmp_path: Path, run: Path, lora: bool) -> None:
     """A loaded model, with LoRA merged."""
     if lora and importlib.util.find_spec("peft") is None:
         pytest.skip("peft is an extra")

@@ -11,7 +11,7 @@ from rl_sentinel.train.rollout.interfaces import Outcome, Task
 
 
 @pytest.mark.parametrize(("response", "ended", "reward"), [("42", True, 1.0), ("42", False, 0.0), ("420", True, 0.0)])
-def test_exact_sum_is_rewarded(response: str, ended: bool, reward: float) -> None:  # noqa: FBT001 - a row of the table
+def test_exact_sum_is_rewarded(response: str, ended: bool, reward: float) -> None:
     assert Environment().reply(Task("17+25=", "42"), [response], ended=ended) == Outcome(reward, bool(reward))
 
 

@@ -20,7 +20,7 @@ from rl_sentinel.train.rollout.interfaces import Outcome, Task
         ("43", True, (0.0, 0.0)),
     ],
 )
-def test_sorted_digits_with_an_end_are_rewarded(response: str, ended: bool, parts: tuple[float, float]) -> None:  # noqa: FBT001 - a row of the table
+def test_sorted_digits_with_an_end_are_rewarded(response: str, ended: bool, parts: tuple[float, float]) -> None:
     environment, right = Environment(digits=4), parts == (1.0, 1.0)
     assert environment.reply(Task("3021>", "0123"), [response], ended=ended) == Outcome(float(right), right, parts)
 

@@ -26,7 +26,7 @@ TASK, WRONG = Task("*>", "11 22 33 44 55"), Outcome(0.0, correct=False)
         (["a", "11"], True, WRONG),
     ],
 )
-def test_tool_replies_then_the_number_is_scored(responses: list[str], ended: bool, answer: str | Outcome) -> None:  # noqa: FBT001 - a row of the table
+def test_tool_replies_then_the_number_is_scored(responses: list[str], ended: bool, answer: str | Outcome) -> None:
     assert Environment().reply(TASK, responses, ended=ended) == answer
 
 
