@@ -8,32 +8,29 @@ from torch import Tensor
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
-from rl_sentinel.adapters.kit.containers import EachCut, Object
 from rl_sentinel.adapters.kit.forms import Number
-from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, every_row_trains
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.kto import logged_metrics
 from rl_sentinel.adapters.trl.logit_metrics import LEVELS, stores
 from rl_sentinel.adapters.trl.pair_accumulation import pairs_of_one_length
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
 from rl_sentinel.adapters.trl.pair_ranks import (
-    BATCHES,
-    IN_ORDER,
     LOGS,
     TRAINERS,
     features_of,
-    ready_on_rank,
+    learn_on_ranks,
     rows_are_pairs_of_ranks,
+    step_of_micro_batches,
+    step_of_ranks,
 )
 from rl_sentinel.adapters.trl.preference_families import Family
 from rl_sentinel.adapters.trl.preference_trainers import train_one_batch
-from rl_sentinel.adapters.trl.preferences import Release, families_of, ready_trainer, trainer_path
+from rl_sentinel.adapters.trl.preferences import Release, families_of, trainer_path
 from rl_sentinel.adapters.trl.rank_fakes import RankAccelerator
 from rl_sentinel.adapters.trl.token_model import set_logits
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec
 
@@ -62,38 +59,20 @@ def _logits() -> dict[str, Codec]:
 
 
 def _over_micro_batches(release: Release, family: Family, names: list[str]) -> Boundary:
-    arguments: dict[str, Codec] = {
-        "entry": Constant(Function(f"{release.path}.compute_loss")),
-        "learner": ready_trainer(release, family),
-        "features": replace(features_of(release, paired=False), prompts=1),
-        **_logits(),
-    }
-    step = Step(call=logs_of_micro_batches, name="logs", arguments=arguments, produced_by={"features": IN_ORDER})
+    step = step_of_micro_batches(release, family, logs_of_micro_batches, _features(release), _logits())
     made = _boundary(release, family, step, "logged logits over micro-batches", names)
     reach = "gradient_accumulation_steps above 1"
     return replace(made, reach=reach, requires=(rows_are_pairs_of_ranks, equal_micro_batches, every_row_trains))
 
 
 def _over_ranks(release: Release, family: Family, names: list[str]) -> Boundary:
-    parts: dict[str, Codec] = {
-        "trainer": ready_trainer(release, family),
-        "rank": Derived(lambda inputs: inputs.part[0]),
-        "ranks": Derived(lambda inputs: inputs.part[1], frozenset({"ranks"})),
-        "features": replace(features_of(release, paired=False), prompts=1),
-    }
-    at = {"trainer": "", "rank": "accelerator.process_index", "ranks": "accelerator.num_processes"}
-    step = Step(
-        call=logs_of_ranks,
-        name="logs",
-        arguments={
-            "entry": Constant(Function(f"{release.path}.compute_loss")),
-            "learners": EachCut(Object(ready_on_rank, parts, at=at), "ranks"),
-            **_logits(),
-        },
-        produced_by={"learners": BATCHES},
-    )
+    step = step_of_ranks(release, family, logs_of_ranks, _features(release), _logits())
     made = _boundary(release, family, step, "logged logits over ranks", names)
     return replace(made, reach="several processes", requires=(rows_are_pairs_of_ranks, every_row_trains))
+
+
+def _features(release: Release) -> Codec:
+    return replace(features_of(release, paired=False), prompts=1)
 
 
 def _boundary(release: Release, family: Family, step: Step, setting: str, names: list[str]) -> Boundary:
@@ -130,15 +109,7 @@ def logs_of_micro_batches(
 
 def logs_of_ranks(entry: Callable[..., Any], learners: list[Any], logits: Tensor, tokens: Tensor) -> Mapping[str, Any]:
     """Take a training step on each rank, and return the metrics that rank 0 logs."""
-    size = len(logits) // len(learners)
-
-    def learn(rank: int) -> None:
-        learner, own = learners[rank], slice(rank * size, (rank + 1) * size)
-        _know(learner, logits[own], tokens[own])
-        train_one_batch(entry, learner, learner.data_collator(learner.features))
-
-    run_on_ranks(len(learners), learn)
-    return logged_metrics(learners[0])
+    return learn_on_ranks(entry, learners, len(logits), lambda learner, own: _know(learner, logits[own], tokens[own]))
 
 
 def _know(learner: Any, logits: Tensor, tokens: Tensor) -> None:  # noqa: ANN401 - a trainer

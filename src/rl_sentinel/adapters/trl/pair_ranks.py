@@ -111,40 +111,56 @@ def log_probs(release: Release) -> dict[str, Codec]:
     return {name: TokenLogprobs(column, leaf=False) for name, column in columns.items()}
 
 
-def _over_ranks(release: Release, family: Family, names: list[str], *, paired: bool) -> Iterator[Boundary]:
-    if not names:
-        return
+def step_of_ranks(
+    release: Release, family: Family, call: Callable[..., Any], features: Codec, columns: Mapping[str, Codec]
+) -> Step:
+    """A step that collects the logged metrics of all ranks with ``call``; each rank has a part of the rows."""
     parts: dict[str, Codec] = {
         "trainer": ready_trainer(release, family),
         "rank": Derived(lambda inputs: inputs.part[0]),
         "ranks": Derived(lambda inputs: inputs.part[1], frozenset({"ranks"})),
-        "features": features_of(release, paired=paired),
+        "features": features,
     }
     at = {"trainer": "", "rank": "accelerator.process_index", "ranks": "accelerator.num_processes"}
-    step = Step(
-        call=logs_of_ranks,
+    return Step(
+        call=call,
         name="logs",
         arguments={
             "entry": Constant(Function(f"{release.path}.compute_loss")),
             "learners": EachCut(Object(ready_on_rank, parts, at=at), "ranks"),
-            **log_probs(release),
+            **columns,
         },
         produced_by={"learners": BATCHES},
     )
+
+
+def _over_ranks(release: Release, family: Family, names: list[str], *, paired: bool) -> Iterator[Boundary]:
+    if not names:
+        return
+    features = features_of(release, paired=paired)
+    step = step_of_ranks(release, family, logs_of_ranks, features, log_probs(release))
     made = _boundary(release, family, step, "logged over ranks", names)
     yield replace(made, reach="several processes", requires=(rows_are_pairs_of_ranks, *made.requires))
+
+
+def step_of_micro_batches(
+    release: Release, family: Family, call: Callable[..., Any], features: Codec, columns: Mapping[str, Codec]
+) -> Step:
+    """A step that collects the logged metrics of an optimizer step over several micro-batches with ``call``."""
+    arguments: dict[str, Codec] = {
+        "entry": Constant(Function(f"{release.path}.compute_loss")),
+        "learner": ready_trainer(release, family),
+        "features": features,
+        **columns,
+    }
+    return Step(call=call, name="logs", arguments=arguments, produced_by={"features": IN_ORDER})
 
 
 def _over_micro_batches(release: Release, family: Family, names: list[str]) -> Iterator[Boundary]:
     if not names:
         return
-    arguments: dict[str, Codec] = {
-        "entry": Constant(Function(f"{release.path}.compute_loss")),
-        "learner": ready_trainer(release, family),
-        "features": features_of(release, paired=False),
-        **log_probs(release),
-    }
-    step = Step(call=logs_of_micro_batches, name="logs", arguments=arguments, produced_by={"features": IN_ORDER})
+    features = features_of(release, paired=False)
+    step = step_of_micro_batches(release, family, logs_of_micro_batches, features, log_probs(release))
     made = _boundary(release, family, step, "logged over micro-batches", names)
     reach = "gradient_accumulation_steps above 1"
     yield replace(made, reach=reach, requires=(rows_are_pairs_of_ranks, equal_micro_batches, *made.requires))
@@ -172,24 +188,39 @@ def ready_on_rank(trainer: Any, rank: int, ranks: int, features: list[dict[str, 
     return trainer
 
 
-def logs_of_ranks(
-    entry: Callable[..., Any], learners: list[Any], logprobs: Tensor, ref_logprobs: Tensor | None = None
+def learn_on_ranks(
+    entry: Callable[..., Any],
+    learners: list[Any],
+    rows: int,
+    know: Callable[[Any, slice], None],
 ) -> Mapping[str, Any]:
     """Take a training step on each rank, and return the metrics that rank 0 logs.
 
-    ``entry`` is the audited method, which the step calls; the log-probs ``[B, T]`` contain the rows of all ranks.
+    ``entry`` is the audited method, which the step calls. ``know`` sets what the models of a trainer compute for its
+    rank's share of the ``rows``.
     """
-    size = len(logprobs) // len(learners)
+    size = rows // len(learners)
 
     def learn(rank: int) -> None:
-        learner, own = learners[rank], slice(rank * size, (rank + 1) * size)
-        set_logprobs(learner.model, logprobs[own])
-        if ref_logprobs is not None:
-            set_logprobs(learner.ref_model, ref_logprobs[own])
+        learner = learners[rank]
+        know(learner, slice(rank * size, (rank + 1) * size))
         train_one_batch(entry, learner, learner.data_collator(learner.features))
 
     run_on_ranks(len(learners), learn)
     return logged_metrics(learners[0])
+
+
+def logs_of_ranks(
+    entry: Callable[..., Any], learners: list[Any], logprobs: Tensor, ref_logprobs: Tensor | None = None
+) -> Mapping[str, Any]:
+    """Take a training step on each rank; the log-probs ``[B, T]`` contain the rows of all ranks."""
+
+    def know(learner: Any, own: slice) -> None:  # noqa: ANN401 - a trainer
+        set_logprobs(learner.model, logprobs[own])
+        if ref_logprobs is not None:
+            set_logprobs(learner.ref_model, ref_logprobs[own])
+
+    return learn_on_ranks(entry, learners, len(logprobs), know)
 
 
 def logs_of_micro_batches(

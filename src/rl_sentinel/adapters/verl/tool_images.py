@@ -9,20 +9,17 @@ from typing import Any
 import torch
 
 from rl_sentinel.adapters.kit.chat_template import ChatTokenizer, Message
-from rl_sentinel.adapters.kit.containers import EachRow
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.row_codecs import RowTokens
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.agent_script import Script, differing, ending_with_reply, play, turns_of
 from rl_sentinel.adapters.verl.arguments import try_bind
-from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.conversations import a_few_turns
-from rl_sentinel.adapters.verl.tool_messages import LOOP, ROLLOUT
-from rl_sentinel.adapters.verl.tool_turns import CALL, FAKES, RESPONSE, plays
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.adapters.verl.tool_messages import LOOP
+from rl_sentinel.adapters.verl.tool_turns import loop_step, plays
+from rl_sentinel.core.boundary import Boundary, Output, Unbound
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 
@@ -122,23 +119,8 @@ def images_off_tokens(  # noqa: PLR0913 - classes of the target, and a setting
 
 
 def _images(target: Target) -> Iterator[Boundary]:
-    sizes = {f"{ROLLOUT}.prompt_length": Constant(200), f"{ROLLOUT}.multi_turn.max_parallel_calls": Constant(8)}
+    step = loop_step(target, LOOP, images_off_tokens, {"limit": Knob("limit")}, producer=_PRODUCED)
     for name, settings in SETTINGS.items():
-        step = Step(
-            call=images_off_tokens,
-            name="differ",
-            arguments={
-                "loop": Constant(Function(LOOP)),
-                "response": Constant(Function(RESPONSE)),
-                "call": Constant(Function(CALL)),
-                "config": default_config(target, "", sizes),
-                "masks": EachRow(RowTokens("mask", "int")),
-                "limit": Knob("limit"),
-            },
-            fakes={fake: replacement for fake, replacement in FAKES.items() if target.has(fake)},
-            remembered=True,
-            produced_by={"masks": _PRODUCED},
-        )
         yield Boundary(
             path=f"{LOOP}.run",
             stage="batch",

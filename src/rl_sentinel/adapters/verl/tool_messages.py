@@ -8,24 +8,20 @@ from itertools import groupby
 from typing import Any
 
 from rl_sentinel.adapters.kit.chat_template import ChatTokenizer, Message
-from rl_sentinel.adapters.kit.containers import EachRow
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.row_codecs import RowTokens
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.agent_script import Script, differing, ending_with_reply, play, turns_of
 from rl_sentinel.adapters.verl.arguments import try_bind
-from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.conversations import a_few_turns
-from rl_sentinel.adapters.verl.tool_turns import CALL, FAKES, LOOPS, RESPONSE, plays
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.adapters.verl.tool_turns import LOOPS, ROLLOUT, loop_step, plays
+from rl_sentinel.core.boundary import Boundary, Output, Unbound
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 
 LOOP = next(iter(LOOPS))
-ROLLOUT = "actor_rollout_ref.rollout"
 
 #: The two halves of a long tool result. Each has LONG characters, with the number of the message.
 LEFT, RIGHT, LONG = "head", "tail", 5
@@ -103,27 +99,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _messages(target: Target, name: str, settings: Settings, option: str) -> Iterator[Boundary]:
-    sizes = {
-        f"{ROLLOUT}.prompt_length": Constant(200),
-        f"{ROLLOUT}.response_length": Constant(200),
-        f"{ROLLOUT}.multi_turn.max_parallel_calls": Constant(8),
-    }
-    step = Step(
-        call=message_differences,
-        name="differ",
-        arguments={
-            "loop": Constant(Function(LOOP)),
-            "response": Constant(Function(RESPONSE)),
-            "call": Constant(Function(CALL)),
-            "config": default_config(target, "", sizes),
-            "masks": EachRow(RowTokens("mask", "int")),
-            "side": Knob("side"),
-            "calls": Knob("calls"),
-        },
-        fakes={fake: replacement for fake, replacement in FAKES.items() if target.has(fake)},
-        remembered=True,
-        produced_by={"masks": _PRODUCED},
-    )
+    knobs = {"side": Knob("side"), "calls": Knob("calls")}
+    step = loop_step(target, LOOP, message_differences, knobs, producer=_PRODUCED, response_length=200)
     counted = "halves of cut results that differ"
     counted = counted if settings["side"] else "tokens of the interaction's messages that differ"
     yield Boundary(

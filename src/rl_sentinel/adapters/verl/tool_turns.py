@@ -31,8 +31,10 @@ from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Codec
 
 _FOLDER = "verl.experimental.agent_loop"
+ROLLOUT = "actor_rollout_ref.rollout"
 BASE = f"{_FOLDER}.agent_loop.AgentLoopBase"
 RESPONSE, CALL = "verl.tools.schemas.ToolResponse", f"{_FOLDER}.tool_parser.FunctionCall"
 TOOLS, SINGLE = f"{_FOLDER}.tool_agent_loop", f"{_FOLDER}.single_turn_agent_loop"
@@ -155,35 +157,47 @@ def plays(target: Target, path: str) -> bool:
     return "log_probs" in inspect.getsource(target.find(path))
 
 
+def loop_step(  # noqa: PLR0913 - a loop, the function that plays it, and how it is called
+    target: Target,
+    path: str,
+    call: Callable[..., Any],
+    knobs: Mapping[str, Codec],
+    *,
+    producer: str,
+    response_length: int | None = None,
+) -> Step:
+    """A step that plays the conversations of masks through the agent loop at ``path``, with room for all prompts.
+
+    Without a ``response_length``, responses have the length of the default configuration.
+    """
+    sizes: dict[str, Codec] = {
+        f"{ROLLOUT}.prompt_length": Constant(200),
+        f"{ROLLOUT}.multi_turn.max_parallel_calls": Constant(8),
+    }
+    if response_length is not None:
+        sizes[f"{ROLLOUT}.response_length"] = Constant(response_length)
+    return Step(
+        call=call,
+        name="differ",
+        arguments={
+            "loop": Constant(Function(path)),
+            "response": Constant(Function(RESPONSE)),
+            "call": Constant(Function(CALL)),
+            "config": default_config(target, "", sizes),
+            "masks": EachRow(RowTokens("mask", "int")),
+            **knobs,
+        },
+        fakes={fake: replacement for fake, replacement in FAKES.items() if target.has(fake)},
+        remembered=True,
+        produced_by={"masks": producer},
+    )
+
+
 def _loops(target: Target, path: str, settings: Mapping[str, Settings]) -> Iterator[Boundary]:
-    rollout = "actor_rollout_ref.rollout"
     keeps_experts = "routed_experts" in inspect.getsource(target.find(path))
+    knobs = {"added": Knob("added"), "limit": Knob("limit"), "single": Constant(value=path.startswith(SINGLE))}
+    step = loop_step(target, path, played_differences, knobs, producer=_PRODUCED)
     for name, setting in settings.items():
-        config = default_config(
-            target,
-            "",
-            {
-                f"{rollout}.prompt_length": Constant(200),
-                f"{rollout}.multi_turn.max_parallel_calls": Constant(8),
-            },
-        )
-        step = Step(
-            call=played_differences,
-            name="differ",
-            arguments={
-                "loop": Constant(Function(path)),
-                "response": Constant(Function(RESPONSE)),
-                "call": Constant(Function(CALL)),
-                "config": config,
-                "masks": EachRow(RowTokens("mask", "int")),
-                "added": Knob("added"),
-                "limit": Knob("limit"),
-                "single": Constant(value=path.startswith(SINGLE)),
-            },
-            fakes={fake: replacement for fake, replacement in FAKES.items() if target.has(fake)},
-            remembered=True,
-            produced_by={"masks": _PRODUCED},
-        )
         form, place = PerRow("list"), Use("differ")
         experts = Output("B", "tokens", "experts_off_sampled", at=place["experts"], form=form)
         yield Boundary(
