@@ -21,6 +21,13 @@ def test_runs_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert [line.split()[1] for line in output.splitlines()[1:]] == ["one", "two"]
 
 
+def test_a_run_that_is_given_twice_is_shown_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = _run(tmp_path / "one")
+    _, once, _ = run_cli(capsys, "curves", str(run))
+    status, twice, _ = run_cli(capsys, "curves", str(run), str(tmp_path / "one" / ".." / "one"))
+    assert (status, twice) == (0, once)
+
+
 def test_folder_without_a_run_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert error_line(capsys, "curves", str(tmp_path)).startswith(f"{tmp_path}/metrics.jsonl cannot be read (")
 

@@ -20,6 +20,7 @@ def curves(
 ) -> None:
     """Show the curves of one or more runs on one scale."""
     place = writable(png, "--png") if png else None
+    runs = [path for n, path in enumerate(runs) if path.resolve() not in {one.resolve() for one in runs[:n]}]
     named_runs = [(_name(path, runs), read_metrics(path / "metrics.jsonl")) for path in runs]
     evaluations = read_evaluations([(_name(path, runs), path) for path in runs])
     Console(highlight=False, width=None).print(table(named_runs, evaluations))

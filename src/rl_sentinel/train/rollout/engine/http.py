@@ -24,7 +24,7 @@ from rl_sentinel.train.model.policy import Policy
 from rl_sentinel.train.rollout.interfaces import Sampled
 
 #: What to do when a server does not answer.
-RESTART = "fix or start the server, and run the same command to resume from the newest checkpoint"
+RESTART = "check the URL and the server, and run the same command to resume from the newest checkpoint"
 
 #: What to do when a server has other weights than those that this run sent.
 ONE_RUN = "another run may have sent weights to this server, so start one server per run"
