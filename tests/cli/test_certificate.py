@@ -9,6 +9,7 @@ import pytest
 import typer
 
 from command_line import run_cli
+from rl_sentinel.adapters.own_trainer.advantages import BUILD_BATCH
 from rl_sentinel.audit.findings import Audit
 from rl_sentinel.cli import certificate
 from rl_sentinel.cli.certificate import FILE, Certifier, read_summary
@@ -61,10 +62,23 @@ def test_law_that_could_not_be_checked_is_named(tmp_path: Path, audits: list[Ver
     assert json.loads((tmp_path / FILE).read_text())["not_checked"] == {"AAA002": "b: it raised"}
 
 
+def test_own_function_without_a_formula_is_named(tmp_path: Path, audits: list[Verdict]) -> None:
+    (tmp_path / "own.py").write_text(OWN.replace("SIGN", ""), encoding="utf-8")
+    for path in (BUILD_BATCH, "the loss"):
+        reason = "the boundary claims no algorithm whose formula is known"
+        audits.append(replace(ERRORED, law="REF001", boundary=path, outcome="not-applicable", reason=reason))
+    said = _certified(tmp_path, recipe(estimator={"name": f"{tmp_path / 'own.py'}:advantages"}))
+    (line,) = [line for line in said if "formula" in line]
+    assert line.startswith(
+        "estimator is not compared with a formula: CLAIMS in its file state no algorithm, or the rec"
+    )
+    assert json.loads((tmp_path / FILE).read_text())["not_compared"] == ["loss", "estimator"]
+
+
 def test_certificate_has_versions_digests_and_verdicts(tmp_path: Path, audits: list[Verdict]) -> None:
     assert _certified(tmp_path, recipe()) == [read_summary(tmp_path)]
     written = json.loads((tmp_path / FILE).read_text())
-    assert list(written) == [*VERSIONS, "pairs", "verdicts", "findings", "not_checked"]
+    assert list(written) == [*VERSIONS, "pairs", "verdicts", "findings", "not_checked", "not_compared"]
     assert (written["pairs"], written["verdicts"]["holds"], written["findings"], len(audits)) == (1, 1, [], 2)
 
 

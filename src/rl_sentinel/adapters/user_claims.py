@@ -119,9 +119,9 @@ def claims_from_options(stage: Stage, algorithm: str, texts: Iterable[str]) -> C
     Raises:
         SentinelError: if the algorithm does not exist at this stage, or as :func:`parse_claims`.
     """
-    texts, known = list(texts), _values("algorithm", stage) if "algorithm" in _keys(stage) else []
-    spelt = {_spelling(one): one for one in (*known, *ALIASES)}.get(_spelling(algorithm), algorithm)
-    name, more = ALIASES.get(spelt, {}).get(stage, (spelt, {}))
+    texts = list(texts)
+    spelt, name, more = _named(algorithm, stage)
+    known = known_algorithms(stage)
     if name and not known:
         raise SentinelError(
             f"--algorithm is {algorithm!r}, but stage {stage} has no named algorithms: drop the algorithm"
@@ -148,6 +148,35 @@ def claims_from_options(stage: Stage, algorithm: str, texts: Iterable[str]) -> C
     if claimed.algorithm and spelt in ALIASES:
         claimed = replace(claimed, algorithm=replace(claimed.algorithm, cite=f"{STATED_AS}{spelt}"))
     return claimed
+
+
+def known_algorithms(stage: Stage) -> list[str]:
+    """The algorithms that a user can claim for a function of a stage."""
+    return _values("algorithm", stage) if "algorithm" in _keys(stage) else []
+
+
+def algorithm_of(name: str, stage: Stage) -> tuple[str, Mapping[str, str]]:
+    """The algorithm of a stage that a name stands for, and further claims; an empty name if no algorithm fits.
+
+    The name may be spelled in another way, or be that of a whole method.
+
+    Example:
+        >>> from rl_sentinel.adapters.user_claims import algorithm_of
+        >>> algorithm_of("Dr. GRPO", "advantage")
+        ('grpo', {'standardized': 'no'})
+        >>> algorithm_of("gae", "policy-loss")
+        ('', {})
+    """
+    _, found, more = _named(name, stage)
+    return (found, more) if found in known_algorithms(stage) else ("", {})
+
+
+def _named(algorithm: str, stage: Stage) -> tuple[str, str, Mapping[str, str]]:
+    """The usual spelling of an algorithm or method, the algorithm that it stands for at a stage, and further claims."""
+    known = known_algorithms(stage)
+    spelt = {_spelling(one): one for one in (*known, *ALIASES)}.get(_spelling(algorithm), algorithm)
+    name, more = ALIASES.get(spelt, {}).get(stage, (spelt, {}))
+    return spelt, name, more
 
 
 def _spelling(name: str) -> str:

@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 
 import rl_sentinel
+from rl_sentinel.adapters.own_trainer.advantages import BUILD_BATCH
 from rl_sentinel.audit.findings import Audit, Finding, findings
 from rl_sentinel.audit.source.cache import digest_of
 from rl_sentinel.audit.source.target_spec import parse_target
@@ -22,6 +23,7 @@ from rl_sentinel.cli.output_paths import put
 from rl_sentinel.cli.progress import fetch, run_audit
 from rl_sentinel.cli.recipe_audit import TRAINER, own_functions, request_fields
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.laws.differs_from_reference import LAW as FORMULA
 from rl_sentinel.report import text
 from rl_sentinel.report.finding_block import sentence
 from rl_sentinel.report.formatting import counted
@@ -36,6 +38,11 @@ FILE = "certificate.json"
 BUDGET = 8
 
 SEED = 0
+
+#: Why a function of the user's own may have no formula.
+_WHY_NOT = (
+    "CLAIMS in its file state no algorithm, or the recipe changes rewards before or advantages after it (docs/train.md)"
+)
 
 #: The command that lists everything, since ``train`` writes no report.
 _HINTS = text.Hints(every=f"`rl-sentinel audit {TRAINER} --recipe FILE --json PATH`")
@@ -72,6 +79,9 @@ class Certifier:
                 self.say(f"{finding.level}: {finding.law} {sentence(finding.evidence)}")
         for law, reason in _errored(audit).items():
             self.say(f"not checked: {law} ({reason})")
+        for function in _not_compared(audit):
+            if ":" in getattr(self.recipe, function).name or self.recipe.path:
+                self.say(f"{function} is not compared with a formula: {_WHY_NOT}")
         if not faults:
             self.say(summary(_certificate(identity, audit, all_findings)))
             return
@@ -142,10 +152,17 @@ def _errored(audit: Audit) -> dict[str, str]:
     return {v.law: f"{v.boundary}: {v.reason}" for v in audit.verdicts if v.outcome == "errored"}
 
 
+def _not_compared(audit: Audit) -> list[str]:
+    """The functions of the recipe that were not compared with the formula of an algorithm: estimator, loss."""
+    silent = {v.boundary for v in audit.verdicts if v.law == FORMULA.code and v.outcome == "not-applicable"}
+    return ["estimator" if path == BUILD_BATCH else "loss" for path in sorted(silent, reverse=True)]
+
+
 def _certificate(identity: Mapping[str, Any], audit: Audit, all_findings: Sequence[Finding]) -> dict[str, Any]:
     listed = [{"signature": f.signature, "level": f.level, "sentence": sentence(f.evidence)} for f in all_findings]
     counts = {"pairs": len(audit.verdicts), "verdicts": audit.counts}
-    return {**identity, **counts, "findings": listed, "not_checked": _errored(audit)}
+    reasons = {"not_checked": _errored(audit), "not_compared": _not_compared(audit)}
+    return {**identity, **counts, "findings": listed, **reasons}
 
 
 def _covers(stored: Mapping[str, Any], identity: Mapping[str, Any]) -> bool:

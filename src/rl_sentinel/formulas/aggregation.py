@@ -43,7 +43,9 @@ def aggregated(tokens: Tensor, batch: Batch, mode: str, settings: Settings, rows
     sums = torch.where(batch.mask, tokens, 0.0).sum(dim=1)
     total = (sums / _divisors(mode, batch, settings))[batch.live].sum() * _number(settings, "ranks", 1)
     if mode == "token-sum":
-        return {"a sum": total / (batch.rows * _number(settings, "length", 1) if settings.get("length") else 1)}
+        if not settings.get("length"):
+            return {"a sum": total}
+        total = total / _number(settings, "length", 1)
     if mode == "token-mean":
         return {"by trained tokens": total / _number(settings, "tokens", max(1, int(batch.mask.sum())))}
     if settings.get("rows") is not None:

@@ -29,6 +29,7 @@ from rl_sentinel.search.claimed_losses import (
     losses_of_tokens,
     modes_of,
     of_one_policy,
+    with_claimed_gradient,
 )
 from rl_sentinel.search.comparison import places
 from rl_sentinel.search.user_readings import Readings
@@ -126,8 +127,7 @@ def _coefficients(boundary: Boundary, controller: str, batch: Batch, settings: S
 
 def _kl_of_tokens(boundary: Boundary, estimator: str, batch: Batch) -> Readings:
     """``[B, T]`` estimates of the KL; their gradient may be claimed to be that of another estimator."""
-    gradient, values = value_of(boundary.claims.gradient) or "", kl_estimates(estimator, boundary, batch)
-    return values if gradient == estimator else _with_gradient_of(values, gradient, batch)
+    return with_claimed_gradient(kl_estimates(estimator, boundary, batch), boundary, batch)
 
 
 def _tabled(boundary: Boundary, algorithm: str, batch: Batch, settings: Settings) -> Readings:
@@ -143,14 +143,6 @@ def _tabled(boundary: Boundary, algorithm: str, batch: Batch, settings: Settings
 def _of_pairs(boundary: Boundary, algorithm: str) -> bool:
     """Whether the algorithm is a loss on pairs of rows, and the boundary claims which rows are a pair."""
     return algorithm in PREFERENCES and boundary.claims.pairing is not None
-
-
-def _with_gradient_of(values: Readings, gradient: str, batch: Batch) -> Readings:
-    """The values of a KL, with the gradient of the estimator that is claimed for the gradient, if one is claimed."""
-    if gradient not in KL:
-        return values
-    slope = next(iter(KL[gradient](batch).values()))
-    return {n: slope - slope.detach() + x.detach() for n, x in values.items()}
 
 
 def _without_unread_rewards(boundary: Boundary, batch: Batch) -> Batch:

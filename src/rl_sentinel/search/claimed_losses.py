@@ -177,7 +177,7 @@ def _regularization(boundary: Boundary, name: str, batch: Batch, settings: Setti
     claimed_kl, weight = value_of(boundary.claims.kl), number_of(settings, "kl_loss_coef")
     readings = Readings()
     for estimator in (claimed_kl,) if claimed_kl else tuple(KL):
-        readings |= kl_estimates(estimator, boundary, batch)
+        readings |= with_claimed_gradient(kl_estimates(estimator, boundary, batch), boundary, batch)
     return {n if len(readings) > 1 else "": terms + weight * kl for n, kl in readings.items()}
 
 
@@ -192,6 +192,15 @@ def kl_estimates(estimator: str, boundary: Boundary, batch: Batch) -> Readings:
     if not boundary.own or not (stated or boundary.reads & {"old_logprob", "rollout_logprob"}):
         return values
     return values | {f"{n} {WEIGHTED}": importance_weighted(x, batch) for n, x in values.items()}
+
+
+def with_claimed_gradient(values: Readings, boundary: Boundary, batch: Batch) -> Readings:
+    """The values of a KL, with the gradient of the estimator that is claimed for the gradient, if one is claimed."""
+    gradient = value_of(boundary.claims.gradient) or ""
+    if gradient not in KL or gradient in values:
+        return values
+    slope = next(iter(KL[gradient](batch).values()))
+    return {n: slope - slope.detach() + x.detach() for n, x in values.items()}
 
 
 def _separately(reading: str, tokens: Tensor, terms: Tensor, batch: Batch) -> Readings:

@@ -121,7 +121,12 @@ def test_loss_has_the_numbers_and_the_aggregation_of_the_recipe() -> None:
     assert bound.settings == {SETTING: {"clip_low": 0.2, "clip_high": 0.28, "length": 6, "kl_loss_coef": 0.1}}
     assert bound.reads == {"logprob", "old_logprob", "ref_logprob", "advantage", "mask"}
     said = bound.claims
-    assert [value_of(x) for x in (said.algorithm, said.aggregation, said.kl)] == ["ppo", None, "k2"]
+    assert [value_of(x) for x in (said.algorithm, said.aggregation, said.rows, said.kl)] == [
+        "ppo",
+        "token-sum",
+        "live",
+        "k2",
+    ]
     assert value_of(_bound({})[1].claims.aggregation) == "token-mean"
 
 

@@ -182,8 +182,8 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         (
             {"loss": {"name": "json:loads", "aggregation": "token-mean"}},
             (
-                "loss.s is missing, expected a value: set it in the recipe; if it is a column of the trainer, give it "
-                "the column's name"
+                "loss.s is missing, expected a value: set it in the recipe; if it is a column of the trainer, call it "
+                "one of advantage, aggregation, chosen, logprob, mask, old_logprob, turn"
             ),
         ),
         (

@@ -1,15 +1,20 @@
 """User code is imported and called, and every error is one line."""
 
 import copy
+import inspect
 import pickle
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 from rl_sentinel.core.errors import InputError, SentinelError
 from rl_sentinel.train.config.user_code import (
+    as_loss,
     call_user_code,
     check_advantages,
     check_loss,
@@ -141,3 +146,27 @@ def test_results_are_checked() -> None:
 def test_a_name_without_its_module_is_named(place: str) -> None:
     with pytest.raises(SentinelError, match=r"path is '.*', expected pkg.module:name or file.py:name"):
         import_object("path", place)
+
+
+def _any_order(advantage: Tensor, *, logprob: Tensor, aggregation: object) -> Tensor:
+    return (advantage * logprob).sum()
+
+
+def _with_more(logprob: Tensor, **columns: Tensor) -> Tensor:
+    return (logprob * columns["advantage"]).sum()
+
+
+@pytest.mark.parametrize("loss", [_any_order, _with_more, partial(_any_order)])
+def test_a_loss_takes_log_probs_wherever_its_signature_has_them(loss: Callable[..., Tensor]) -> None:
+    found = as_loss("own.py:loss", loss)
+    logprob, advantage = torch.tensor([2.0]), torch.tensor([3.0])
+    assert found(logprob, advantage=advantage, aggregation=None) == 6
+    assert inspect.signature(found) == inspect.signature(loss)
+
+
+def test_a_loss_without_an_aggregation_is_one_line() -> None:
+    def loss(logprob: Tensor, advantage: Tensor) -> Tensor:
+        return (logprob * advantage).mean()
+
+    with pytest.raises(SentinelError, match=r"^loss 'own.py:loss' has no parameter aggregation, expected one: divide"):
+        as_loss("own.py:loss", loss)

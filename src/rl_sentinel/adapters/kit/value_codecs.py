@@ -16,9 +16,13 @@ from rl_sentinel.core.layout import Axis
 
 @dataclass(frozen=True, slots=True)
 class AllSettings(Codec):
-    """All settings of the case and the ``follows`` fields of the layout, as a dict, for functions of this package."""
+    """All settings of the case and the ``follows`` fields of the layout, as a dict, for functions of this package.
+
+    ``unread`` are settings that only the formula reads, because the code of the target has them as literals.
+    """
 
     follows: frozenset[Axis] = frozenset()
+    unread: frozenset[str] = frozenset()
 
     @property
     def axes(self) -> frozenset[Axis]:
@@ -27,7 +31,8 @@ class AllSettings(Codec):
 
     @override
     def put(self, inputs: Inputs) -> Settings:
-        return {**inputs.settings, **{name: getattr(inputs.layout, name) for name in self.follows}}
+        settings = {name: inputs.settings[name] for name in inputs.settings if name not in self.unread}
+        return {**settings, **{name: getattr(inputs.layout, name) for name in self.follows}}
 
     @override
     def knobs(self, value: Mapping[str, Any]) -> Settings:

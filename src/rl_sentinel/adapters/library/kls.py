@@ -21,7 +21,7 @@ ADAPTIVE = f"{SIGNAL}.controller.Adaptive"
 
 #: Estimator -> the estimator with the same value, and the estimator with the same gradient; an estimator that is not
 #: listed defines both.
-_KINDS = {
+KINDS = {
     "absolute": ("abs", "abs"),
     "absolute_plus": ("abs", "k2"),
     "k1_plus": ("k1", "k2"),
@@ -43,7 +43,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             yield missing
             continue
         name = path.rpartition(".")[2]
-        value, gradient = _KINDS.get(name, (name, name))
+        value, gradient = KINDS.get(name, (name, name))
         exact = {"definition:kl": value} if value == "k3" else {}
         claims = {"algorithm": value, "gradient": gradient, **exact}
         yield _estimate(target, path, path, columns(function), f"kl.{value}", claims)

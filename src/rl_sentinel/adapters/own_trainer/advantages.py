@@ -11,7 +11,11 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.batch_steps import batch_step, by_name
+from rl_sentinel.adapters.kit.prompt_groups import BY_POSITION, equal_groups
+from rl_sentinel.adapters.kit.roles import role_of
+from rl_sentinel.adapters.kit.user_layouts import GroupSize
 from rl_sentinel.adapters.own_trainer.batch_episodes import TRAIN, episodes_of
+from rl_sentinel.adapters.own_trainer.code_numbers import with_numbers_of_code
 from rl_sentinel.adapters.own_trainer.composition import (
     SETTING,
     Composition,
@@ -21,10 +25,13 @@ from rl_sentinel.adapters.own_trainer.composition import (
     formula_names,
     numbers_of,
     settable_claims,
+    stated_claims,
 )
 from rl_sentinel.core.batch import COLUMNS, Batch, with_columns
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.codec import Inputs
+from rl_sentinel.core.errors import SentinelError
 
 BUILD_BATCH = f"{TRAIN}.update.training_batch.build_training_batch"
 
@@ -43,9 +50,13 @@ def advantages(composed: Composition) -> Boundary:
 
     own = ":" in composed.recipe.estimator.name
     names = formula_names(numbers, "advantage", own=own)
+    group_size = _group_size(composed, numbers) if own else ""
 
     def compute(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        changed = composed.with_numbers("estimator", changed_numbers(numbers, names, settings))
+        changed = composed.with_numbers(estimator=changed_numbers(numbers, names, settings))
+        if group_size:
+            size = GroupSize().put(Inputs(batch))
+            changed = changed.with_numbers(estimator={group_size: size}, rollout={"responses": size})
         recomputes = "rollout_logprob" in reads or "pi_squared" in reads or _several_steps(changed.recipe)
         sampled = "rollout_logprob" if recomputes else "old_logprob"
         episodes, rows = episodes_of(composed.target, batch, reads, sampled=sampled, parts=len(composed.parts))
@@ -68,16 +79,42 @@ def advantages(composed: Composition) -> Boundary:
         f"{TRAIN}.update.training_batch.response_logprobs": _column("logprob"),
         f"{TRAIN}.update.training_batch.squared_probabilities": _column("pi_squared"),
     }
-    return Boundary(
+    whole = _whole_responses if composed.recipe.rollout.turns == 1 else None
+    boundary = Boundary(
         path=BUILD_BATCH,
         stage="advantage",
         steps=(replace(batch_step(compute, reads), fakes=fakes, explain=as_raised),),
         outputs=by_name({"advantage": Output("B T", "reward", "advantage")}),
         settings={SETTING: in_formulas or {"estimator": composed.recipe.estimator.name}},
         claims=claims_of("estimator", composed, _advantage_claims(composed, reads, numbers, names)),
-        domain=_whole_responses if composed.recipe.rollout.turns == 1 else None,
+        domain=_in_equal_groups(whole) if group_size else whole,
+        requires=BY_POSITION if group_size else (),
         own=own or bool(composed.recipe.path),
     )
+    return with_numbers_of_code(composed, boundary, choices.estimator) if own else boundary
+
+
+def _group_size(composed: Composition, numbers: Settings) -> str:
+    """The parameter of an estimator with the number of responses per prompt, if it groups by position; "" without one.
+
+    Raises:
+        SentinelError: if the recipe samples another number of responses.
+    """
+    rollout = composed.recipe.rollout
+    by_step = rollout.turns > 1 and not rollout.merged
+    if by_step or "group" in inspect.signature(composed.selection.choices.estimator).parameters:
+        return ""
+    name = next((name for name in numbers if role_of(name) == "group_size"), "")
+    if name and numbers[name] != rollout.responses:
+        raise SentinelError(
+            f"estimator.{name} is {numbers[name]}, expected {rollout.responses}, the value of rollout.responses: "
+            "the estimator groups responses by their position"
+        )
+    return name
+
+
+def _in_equal_groups(whole: Callable[[Batch], Batch] | None) -> Callable[[Batch], Batch]:
+    return lambda batch: equal_groups(batch if whole is None else whole(batch))
 
 
 def _whole_responses(batch: Batch) -> Batch:
@@ -121,7 +158,7 @@ def _advantage_claims(
     """The claims of the estimator's module that still hold for the whole path, and the claims of the path itself."""
     choices, estimator = composed.selection.choices, composed.selection.choices.estimator
     shaped = composed.recipe.reward != type(composed.recipe.reward)() or bool(composed.recipe.path)
-    claims = settable_claims(composed.selection.claims[0], names)
+    claims = settable_claims(stated_claims(composed, "estimator", "advantage"), names)
     if "standardize" in numbers and claims:
         claims["standardized"] = "yes" if numbers["standardize"] else "no"
     if claims.get("standardized") == "no":

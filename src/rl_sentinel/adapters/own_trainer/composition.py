@@ -9,15 +9,20 @@ from typing import Any
 from rl_sentinel.adapters.kit.numbers import numbers_by_name
 from rl_sentinel.adapters.own_trainer.batch_episodes import TRAIN
 from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.user_claims import algorithm_of, known_algorithms
 from rl_sentinel.core.batch import COLUMNS
 from rl_sentinel.core.boundary import Stage
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claim_text import claims_from_text
 from rl_sentinel.core.claims import Claims
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.core.phrasing import nearest
 
 #: The setting of every boundary.
 SETTING = "recipe"
+
+#: The stages of a recipe's estimator and loss.
+STAGES: tuple[Stage, ...] = ("advantage", "policy-loss")
 
 #: Keys that a recipe must have and that the signal does not depend on.
 _IRRELEVANT: Mapping[str, Any] = {"out": "nowhere", "steps": 1, "environment": {"name": "none"}}
@@ -40,12 +45,20 @@ class Composition:
     recipe: Any
     selection: Any
 
-    def with_numbers(self, table: str, numbers: Settings) -> "Composition":
-        """A cached copy in which ``numbers`` replace those of a table; this object itself if there are no numbers."""
-        if not numbers:
+    def with_numbers(self, **numbers: Settings) -> "Composition":
+        """A cached copy in which ``numbers`` replace those of their table; this object itself without numbers.
+
+        Raises:
+            ValueError: if a recipe cannot have these numbers.
+        """
+        if not any(numbers.values()):
             return self
-        tables = {**self.tables, table: {**self.tables[table], **numbers}}
-        composed: Composition = self.target.cached(repr(tables), lambda: compose(self.target, tables, self.parts))
+        changed = {table: {**self.tables[table], **some} for table, some in numbers.items()}
+        tables = {**self.tables, **changed}
+        try:
+            composed: Composition = self.target.cached(repr(tables), lambda: compose(self.target, tables, self.parts))
+        except SentinelError as error:
+            raise ValueError(str(error)) from error
         return composed
 
 
@@ -55,6 +68,36 @@ def compose(target: Target, tables: Mapping[str, Any], parts: tuple[str, ...]) -
     environment = SimpleNamespace(parts=parts)
     selection = target.call(f"{TRAIN}.config.selection.select_components", recipe, environment)
     return Composition(target, tables, parts, recipe, selection)
+
+
+def stated_claims(composed: Composition, table: str, stage: Stage) -> dict[str, str]:
+    """``CLAIMS`` about the function that a table of the recipe names, with the algorithm as formulas name it.
+
+    The algorithm may be the name of a method, such as Dr. GRPO. One that exists only for the other function of the same
+    file is left out.
+
+    Raises:
+        SentinelError: if no function of a recipe has such an algorithm.
+    """
+    claims, name = dict(composed.selection.claims[STAGES.index(stage)]), composed.tables[table]["name"]
+    stated = claims.pop("algorithm", "")
+    if not stated or ":" not in name:
+        return claims | ({"algorithm": stated} if stated else {})
+    found, more = algorithm_of(stated, stage)
+    if found:
+        return {key: text for key, text in more.items() if key != "aggregation"} | claims | {"algorithm": found}
+    others: Mapping[Stage, tuple[str, Stage]] = {
+        "advantage": ("loss", "policy-loss"),
+        "policy-loss": ("estimator", "advantage"),
+    }
+    other, other_stage = others[stage]
+    same_file = composed.tables[other]["name"].rpartition(":")[0] == name.rpartition(":")[0]
+    if same_file and algorithm_of(stated, other_stage)[0]:
+        return claims
+    raise SentinelError(
+        f"{table} {name!r} has algorithm {stated!r} in CLAIMS, which does not exist at stage {stage}: "
+        f"{nearest(stated, known_algorithms(stage))}"
+    )
 
 
 def settable_claims(claims: Mapping[str, str], names: Mapping[str, tuple[str, ...]]) -> dict[str, str]:

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.batch_steps import batch_step, by_name
+from rl_sentinel.adapters.library.kls import KINDS
 from rl_sentinel.adapters.own_trainer.batch_episodes import TRAIN
+from rl_sentinel.adapters.own_trainer.code_numbers import with_numbers_of_code
 from rl_sentinel.adapters.own_trainer.composition import (
     SETTING,
     Composition,
@@ -19,6 +21,7 @@ from rl_sentinel.adapters.own_trainer.composition import (
     formula_names,
     numbers_of,
     settable_claims,
+    stated_claims,
 )
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output
@@ -27,9 +30,6 @@ from rl_sentinel.core.layout import Axis
 
 GRADIENT = f"{TRAIN}.update.minibatch_gradient"
 ROWS, LOSS = f"{GRADIENT}.rows_with_gradient", f"{GRADIENT}.compute_loss"
-
-#: KL estimators that the formula of a loss supports as a term.
-_KLS = ("k1", "abs", "k2", "k3")
 
 
 def loss(composed: Composition) -> Boundary:
@@ -46,22 +46,24 @@ def loss(composed: Composition) -> Boundary:
     cut: frozenset[Axis] = frozenset({"micro_batches", "ranks"} if selection.additive else ())
 
     def compute(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-        changed = composed.with_numbers("loss", changed_numbers(of_table, names, settings))
+        changed = composed.with_numbers(loss=changed_numbers(of_table, names, settings))
         of_kl = number_of(settings, "kl_loss_coef") if coefficient else 0.0
         return {"loss": _in_parts(changed, batch, settings, of_kl)}
 
     settings = {name: of_table[of] for of, inside in names.items() for name in inside}
     settings |= {"kl_loss_coef": coefficient} if coefficient else {}
-    counts = bool(selection.claims[1].get("mean")) and mode != "token-sum" and recipe.loss.chosen is None
-    return Boundary(
+    stated = stated_claims(composed, "loss", "policy-loss")
+    counts = bool(stated.get("mean")) and recipe.loss.chosen is None
+    boundary = Boundary(
         path=f"{ROWS} -> {LOSS}",
         stage="policy-loss",
         steps=(replace(batch_step(compute, frozenset(reads), cut), explain=as_raised),),
         outputs=by_name({"loss": Output("", "", "loss", over="live" if counts else "")}),
         settings={SETTING: settings or {"aggregation": mode}},
-        claims=claims_of("loss", composed, _loss_claims(composed, names)),
+        claims=claims_of("loss", composed, _loss_claims(composed, settable_claims(stated, names))),
         own=own,
     )
+    return with_numbers_of_code(composed, boundary, selection.loss) if own else boundary
 
 
 def _in_parts(composed: Composition, batch: Batch, settings: Settings, coefficient: float) -> Tensor:
@@ -71,7 +73,8 @@ def _in_parts(composed: Composition, batch: Batch, settings: Settings, coefficie
         length=batch.length,
         rollout=SimpleNamespace(group=batch.group, turn=batch.turn),
     )
-    columns = {n: getattr(batch, n) for n in ("mask", "advantage", "old_logprob", "ref_logprob")}
+    columns = {n: getattr(batch, n) for n in ("mask", "old_logprob", "ref_logprob")}
+    columns["advantage"] = torch.where(batch.mask, batch.advantage, 0.0)  # signal.path: 0 at untrained tokens
     training_batch = target.call(
         f"{TRAIN}.update.training_batch.TrainingBatch", laid=laid, **columns, chosen=_chosen(composed, batch)
     )
@@ -100,10 +103,9 @@ def _chosen(composed: Composition, batch: Batch) -> Tensor | None:
     return chosen
 
 
-def _loss_claims(composed: Composition, names: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
+def _loss_claims(composed: Composition, claims: dict[str, str]) -> dict[str, str]:
     recipe, kl = composed.recipe, composed.recipe.kl
-    claims = settable_claims(composed.selection.claims[1], names)
-    if claims and recipe.loss.aggregation != "token-sum":  # its formula divides by all rows, the library by live ones
+    if claims:
         claims |= {"aggregation": recipe.loss.aggregation, "rows": "live"}
     claims |= {"denominator": "given"} if composed.selection.additive else {}
     if recipe.loss.chosen is not None:  # a share of the tokens, possibly random, differs between batches
@@ -111,6 +113,5 @@ def _loss_claims(composed: Composition, names: Mapping[str, tuple[str, ...]]) ->
         choose = composed.target.find(f"rl_sentinel.signal.covariance.{recipe.loss.chosen.name}")
         claims |= {"row-order": "yes"} if "generator" in inspect.signature(choose).parameters else {}
     if kl is not None and kl.loss:
-        claims |= {"kl": kl.estimator} if kl.estimator in _KLS else {}
-        claims = claims if kl.estimator in _KLS else {key: text for key, text in claims.items() if key != "algorithm"}
+        claims |= dict(zip(("kl", "gradient"), KINDS.get(kl.estimator, (kl.estimator,) * 2), strict=True))
     return claims

@@ -1,4 +1,4 @@
-"""Run signal path and loss on four rows before a model is loaded: reject bad parameters, and inspect the loss."""
+"""Run signal path and loss on two prompts before a model is loaded: reject bad parameters, and inspect the loss."""
 
 import inspect
 from collections.abc import Callable
@@ -39,10 +39,10 @@ def dry_run(
     *,
     parts: int,
 ) -> LossForm:
-    """Run four rows through ``signal.path`` and the loss, and find out the form of the loss.
+    """Run the responses to two prompts through ``signal.path`` and the loss, and find out the form of the loss.
 
     Args:
-        recipe: for the loss's aggregation.
+        recipe: for the number of responses per prompt and the loss's aggregation.
         choices: the functions for the stages of the path.
         loss: with its parameters bound.
         choose_tokens: selects the tokens that the loss treats differently; None if it treats all tokens alike.
@@ -56,10 +56,12 @@ def dry_run(
     column = partial(torch.tensor, device="cpu")
     # The groups differ in their longest row, and below in the size of advantages, so that a loss that is divided by the
     # longest row or the largest advantage of a mini-batch is not additive.
-    mask = column([[True, True, True], [True, False, False], [True, True, False], [True, True, False]])
-    shift = column([[0.01, -0.3, 0.2], [0.1, 0.0, 0.0], [-0.02, 0.4, 0.0], [-0.2, 0.05, 0.3]])
+    count = recipe.rollout.responses
+    rows = column([prompt * 2 + response % 2 for prompt in (0, 1) for response in range(count)])  # two alternate
+    mask = column([[True, True, True], [True, False, False], [True, True, False], [True, True, False]])[rows]
+    shift = column([[0.01, -0.3, 0.2], [0.1, 0.0, 0.0], [-0.02, 0.4, 0.0], [-0.2, 0.05, 0.3]])[rows]
     old, turn = torch.full_like(shift, -1.0), torch.zeros_like(shift).long()
-    reward, group = column([1.0, 0.0, 1.0, 0.0]), column([0, 0, 1, 1])
+    reward, group = (rows + 1) % 2 * 1.0, rows // 2
     rollout = Rollout(
         reward=reward,
         group=group,
@@ -73,7 +75,7 @@ def dry_run(
         reward_baseline=reward * 0.5,
         reward_parts=reward.unsqueeze(1).repeat(1, parts) if parts else None,
     )
-    sizes = column([[1.0], [1.0], [2.5], [2.5]])
+    sizes = 1 + 1.5 * group.unsqueeze(1)
     advantage = torch.where(mask, loss_ready(rollout, by=replace(choices)).token_advantage() * sizes + 0.5, 0.0)
     if choose_tokens is not None:
         choose_tokens(covariances(old + shift, advantage, mask=mask), mask=mask, generator=torch.Generator())
@@ -96,8 +98,9 @@ def dry_run(
             )
         return slope
 
-    first, second, every_row = column([0, 1]), column([2, 3]), column([0, 1, 2, 3])
-    half = torch.where(column([[True], [True], [False], [False]]), advantage, 0.0)
+    every_row = torch.arange(2 * count, device="cpu")
+    first, second = every_row[:count], every_row[count:]
+    half = torch.where(group.unsqueeze(1) == 0, advantage, 0.0)
     return LossForm(
         lazy=torch.allclose(gradient(half, every_row), gradient(half, first)),
         additive=torch.allclose(

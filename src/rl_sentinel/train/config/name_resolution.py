@@ -113,8 +113,10 @@ def bind_parameters(
             known = nearest(missing[0], sorted(columns))
             raise SentinelError(f"{table} needs column {missing[0]}, which the trainer does not have, {known}: {fix}")
         if kind is inspect.Parameter.empty:
-            more = "; if it is a column of the trainer, give it the column's name" if columns else ""
+            more = f"; if it is a column of the trainer, call it one of {', '.join(sorted(columns))}" if columns else ""
             fix = f"set it in the recipe{more}"
+            if missing[0] == "ref_logprob" and missing[0] not in columns:
+                fix = "remove it, and state the KL to the reference in [kl]"
             raise SentinelError(f"{table}.{missing[0]} is missing, expected a value: {fix}")
         expected = "a list of numbers, such as [1.0, 0.5]" if _is_tensor(kind) else _with_article(kind)
         raise SentinelError(f"{table}.{missing[0]} is missing, expected {expected}: it has no default")

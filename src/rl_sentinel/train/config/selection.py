@@ -31,7 +31,9 @@ from rl_sentinel.train.config.name_resolution import (
 )
 from rl_sentinel.train.config.recipe import Recipe
 from rl_sentinel.train.config.settings import Component, NormalizationSettings, RewardSettings
+from rl_sentinel.train.config.stated_claims import stated_claims
 from rl_sentinel.train.config.user_code import (
+    as_loss,
     call_user_code,
     check_advantages,
     check_loss,
@@ -104,6 +106,7 @@ def select_components(recipe: Recipe, environment: Environment | None = None) ->
         check=check_advantages,
     )
     loss = resolve_in_package("loss", recipe.loss, rl_sentinel.signal.loss, "loss", LOSS_COLUMNS, check=check_loss)
+    loss = as_loss(recipe.loss.name, loss)
     of_recipe = environment is None
     environment = _environment(recipe.environment) if environment is None else environment
     engine = _engine(recipe.rollout.engine)
@@ -113,7 +116,7 @@ def select_components(recipe: Recipe, environment: Environment | None = None) ->
     reads = required_parameters(estimator) | required_parameters(loss)
     parts = getattr(environment, "parts", ())
     path = _path(recipe.path) if recipe.path else loss_ready
-    claims = _claims(estimator)
+    claims = stated_claims("estimator", recipe.estimator.name, estimator)
     validate_recipe(recipe, claims=claims, outcome=is_outcome(estimator), reads=reads, parts=parts)
     if of_recipe:
         try_environment(environment, recipe)
@@ -132,7 +135,7 @@ def select_components(recipe: Recipe, environment: Environment | None = None) ->
         path=path,
         held_out=_held_out(recipe, environment),
         additive=form.additive,
-        claims=(claims, _claims(loss)),
+        claims=(claims, stated_claims("loss", recipe.loss.name, loss)),
     )
 
 
@@ -183,6 +186,10 @@ def _loss_form(
         with table_in_errors("loss", {"length"}):
             return dry_run(recipe, choices, loss, choose_tokens, parts=parts)
     except InputError as error:
+        own = ":" in recipe.estimator.name
+        if own and str(error).startswith("advantage "):
+            returned = f"estimator {recipe.estimator.name!r} returned wrong advantages"
+            raise SentinelError(f"{returned} ({error}): fix the function") from error
         if not str(error).startswith("reward["):
             raise
         fix = "lower reward.scale, reward.bias or kl.reward"
@@ -244,13 +251,6 @@ def _path(reference: str) -> Callable[..., Ready]:
             "give it the signature of signal.path.loss_ready"
         ) from error
     return path
-
-
-def _claims(function: Callable[..., Tensor]) -> dict[str, str]:
-    """The ``CLAIMS`` of a function's module; empty for user code without them."""
-    inner = inspect.unwrap(getattr(function, "func", function))
-    claims: dict[str, str] = getattr(inner, "__globals__", {}).get("CLAIMS", {})
-    return claims
 
 
 def _held_out(recipe: Recipe, environment: Environment) -> Environment | None:

@@ -19,7 +19,7 @@ from rl_sentinel.core.errors import InputError, SentinelError
 from rl_sentinel.core.phrasing import nearest, shortened
 from rl_sentinel.signal.ready import Ready
 
-#: A function of a result and of the positional arguments of the call. It returns a description of the expected result,
+#: A function of a result and of the arguments of the call. It returns a description of the expected result,
 #: or "" if the result is valid.
 ResultCheck = Callable[[Any, tuple[Any, ...]], str]
 
@@ -31,6 +31,22 @@ def import_object(key: str, reference: str) -> Any:  # noqa: ANN401 - whatever t
         SentinelError: if the reference is malformed or cannot be imported.
     """
     module, _, name = reference.rpartition(":")
+    imported = import_module_of(key, reference)
+    try:
+        return getattr(imported, name)
+    except AttributeError as error:
+        names = [n for n in vars(imported) if not n.startswith("_")]
+        hint = nearest(name, names) if names else f"expected a definition of {name}"
+        raise SentinelError(f"{key} {reference!r}: {name!r} is not defined in {module}, {hint}") from error
+
+
+def import_module_of(key: str, reference: str) -> ModuleType:
+    """Import the module of ``pkg.module:name``, or the file of ``file.py:name``.
+
+    Raises:
+        SentinelError: if the reference is malformed or the module cannot be imported.
+    """
+    module, _, name = reference.rpartition(":")
     if not (module and name):
         raise SentinelError(f"{key} is {reference!r}, expected pkg.module:name or file.py:name")
     is_file = module.endswith(".py")
@@ -38,19 +54,13 @@ def import_object(key: str, reference: str) -> Any:  # noqa: ANN401 - whatever t
         place = Path(module).expanduser().absolute()
         raise SentinelError(f"{key} is {reference!r}, expected an existing file: {place} is not a file, fix the path")
     try:
-        imported = _import_file(Path(module)) if is_file else importlib.import_module(module)
+        return _import_file(Path(module)) if is_file else importlib.import_module(module)
     except (Exception, SystemExit) as error:
         own_name = module.startswith(".") or (
             isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
         )
         fix = "name a module that Python finds from here, or file.py:name" if own_name else "fix it there"
         raise SentinelError(f"{key} {reference!r} cannot be imported ({_summary(error)}): {fix}") from error
-    try:
-        return getattr(imported, name)
-    except AttributeError as error:
-        names = [n for n in vars(imported) if not n.startswith("_")]
-        hint = nearest(name, names) if names else f"expected a definition of {name}"
-        raise SentinelError(f"{key} {reference!r}: {name!r} is not defined in {module}, {hint}") from error
 
 
 def _import_file(path: Path) -> ModuleType:
@@ -126,12 +136,35 @@ def wrap_function(
             if ":" not in name:
                 return function(*args, **kwargs)
             result = call_user_code(what, function, *args, **kwargs)
-        expected = "" if check is None else check(result, args)
+        expected = "" if check is None else check(result, (*args, *kwargs.values()))
         if expected:
             raise SentinelError(f"{what} returned {describe(result)}, expected {expected}: fix the function")
         return result
 
     return call
+
+
+def as_loss(name: str, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The loss, which takes ``logprob`` as its first argument, wherever its signature has this parameter.
+
+    Raises:
+        SentinelError: if it has no parameter ``aggregation``.
+    """
+    parameters = inspect.signature(function).parameters
+    if not ({"aggregation"} & parameters.keys() or any(p.kind is p.VAR_KEYWORD for p in parameters.values())):
+        raise SentinelError(
+            f"loss {name!r} has no parameter aggregation, expected one: divide the sum of the token losses by "
+            "aggregation.denominator, or pass it to signal.reduce.aggregate"
+        )
+    logprob = parameters.get("logprob")
+    if logprob is None or (logprob.kind is not logprob.KEYWORD_ONLY and next(iter(parameters)) == "logprob"):
+        return function
+
+    @wraps(function)
+    def by_name(logprob: Tensor, **columns: Any) -> Tensor:  # noqa: ANN401 - the function's own
+        return function(logprob=logprob, **columns)
+
+    return by_name
 
 
 @contextmanager
@@ -155,7 +188,7 @@ def check_advantages(result: object, _args: tuple[Any, ...]) -> str:
 
 
 def check_loss(result: object, args: tuple[Any, ...]) -> str:
-    """A :data:`ResultCheck` of a loss: a float scalar, with a gradient if a positional argument requires one."""
+    """A :data:`ResultCheck` of a loss: a float scalar, with a gradient if an argument requires one."""
     if not isinstance(result, Tensor) or result.dim() > 0 or not result.is_floating_point():
         return "a float tensor without dimensions"
     differentiable = any(isinstance(x, Tensor) and x.requires_grad for x in args)

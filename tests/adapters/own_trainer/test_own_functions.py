@@ -1,0 +1,166 @@
+"""Functions of the user's own in a recipe: what their module claims, and the formula with which they are compared."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adapters.own_trainer.test_composed_recipe import RECIPE, TARGET, _judged
+from rl_sentinel.adapters.own_trainer.composed_recipe import boundaries
+from rl_sentinel.adapters.own_trainer.composition import SETTING
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.claims import value_of
+from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.laws.differs_from_reference import LAW as FORMULA
+from rl_sentinel.laws.knob_without_effect import LAW as NO_EFFECT
+from rl_sentinel.laws.valid_input_raises import LAW as CRASHES
+
+LOSS = """
+import functools
+import torch
+from rl_sentinel.signal.reduce import aggregate
+CLAIMS = {claims}
+LOW, HIGH = 0.2, 0.28
+
+def _loss(logprob, old_logprob, advantage, *, mask, aggregation):
+    ratio = torch.exp(torch.where(mask, logprob - old_logprob, 0.0))
+    gain = torch.where(mask, advantage, 0.0)
+    clipped = ratio.clamp(1 - LOW, 1 + HIGH) * gain
+    return aggregate(-torch.{choice}(ratio * gain, clipped), mask=mask, aggregation=aggregation)
+
+class Loss:
+    def __call__(self, logprob, old_logprob, advantage, *, mask, aggregation):
+        return _loss(logprob, old_logprob, advantage, mask=mask, aggregation=aggregation)
+    def method(self, logprob, old_logprob, advantage, *, mask, aggregation):
+        return _loss(logprob, old_logprob, advantage, mask=mask, aggregation=aggregation)
+
+plain, part, instance = _loss, functools.partial(_loss), Loss()
+method = instance.method
+"""
+
+BY_POSITION = """
+import torch
+CLAIMS = {"algorithm": "grpo", "standardized": "no"}
+
+def advantages(reward, live, num_generations=4):
+    by_prompt = reward.view(-1, num_generations)
+    return (by_prompt - by_prompt.mean(1, keepdim=True)).flatten() * live
+"""
+
+ADVANTAGES = """
+import torch
+CLAIMS = {claims}
+
+def advantages(reward, *, group, live):
+    same = (group[:, None] == group) & live
+    return torch.where(live, reward - torch.where(same, reward, 0.0).sum(1) / same.sum(1).clamp(min=1), 0.0)
+
+def loss(logprob, old_logprob, advantage, *, mask, aggregation):
+    from rl_sentinel.signal.reduce import aggregate
+    return aggregate(-logprob * torch.where(mask, advantage, 0.0), mask=mask, aggregation=aggregation)
+"""
+
+
+def _module(folder: Path, text: str, **changed: str) -> Path:
+    file = folder / "own.py"
+    for name, value in changed.items():
+        text = text.replace("{" + name + "}", value)
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def _loss(folder: Path, name: str = "plain", choice: str = "minimum", **more: Any) -> list[Boundary]:
+    """The boundaries of the losses of a recipe with a PPO loss of the user's own, with its clip range in globals."""
+    file = _module(folder, LOSS, claims=repr(more.pop("claims", {"algorithm": "ppo"})), choice=choice)
+    table = {"name": f"{file}:{name}", "aggregation": "token-mean", **more.pop("table", {})}
+    return list(boundaries(TARGET, {**RECIPE, "loss": table, **more}))[1:]
+
+
+@pytest.mark.parametrize("name", ["plain", "part", "instance", "method"])
+@pytest.mark.parametrize(("choice", "sound"), [("minimum", True), ("maximum", False)])
+def test_claims_and_clip_range_are_found_in_the_code(tmp_path: Path, name: str, choice: str, sound: bool) -> None:
+    """A clip range in a global is read by the formula only, so no law asks whether it has an effect."""
+    (loss,) = _loss(tmp_path, name, choice)
+    assert loss.settings == {SETTING: {"aggregation": "token-mean", "clip_low": 0.2, "clip_high": 0.28}}
+    found = _judged(FORMULA, loss)
+    assert (found.tried > 0, found.found is None) == (True, sound)
+    assert NO_EFFECT.applies(loss) or not _judged(NO_EFFECT, loss).found
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "PPO", "grpo", "DAPO", "Dr. GRPO"])
+def test_a_method_names_the_algorithm_of_its_loss(tmp_path: Path, algorithm: str) -> None:
+    (loss,) = _loss(tmp_path, claims={"algorithm": algorithm})
+    assert (value_of(loss.claims.algorithm), value_of(loss.claims.aggregation)) == ("ppo", "token-mean")
+
+
+def test_claims_of_one_function_have_its_name(tmp_path: Path) -> None:
+    (loss,) = _loss(tmp_path, claims={"plain": {"algorithm": "ppo"}, "other": {"algorithm": "cispo"}})
+    assert value_of(loss.claims.algorithm) == "ppo"
+    (loss,) = _loss(tmp_path, "part", claims={"algorithm": "ppo", "plain": {"algorithm": "cispo"}})
+    assert value_of(loss.claims.algorithm) == "ppo"
+
+
+@pytest.mark.parametrize(
+    ("claims", "message"),
+    [
+        ({"algorithm": "gae"}, r"has algorithm 'gae' in CLAIMS, which does not exist at stage policy-loss: "),
+        ({"algorithm": "pop"}, r"has algorithm 'pop' in CLAIMS, which does not exist at stage policy-loss: .*'ppo'"),
+        (["ppo"], r"has CLAIMS with \['ppo'\], expected a dict of texts"),
+        ({"ratio": True}, r"has CLAIMS with 'ratio': True, expected a dict of texts"),
+    ],
+)
+def test_claims_that_cannot_be_used_are_one_line(tmp_path: Path, claims: object, message: str) -> None:
+    with pytest.raises(SentinelError, match=rf"^loss '.*own.py:plain' {message}") as error:
+        _loss(tmp_path, claims=claims)
+    assert "\n" not in str(error.value)
+
+
+def test_an_algorithm_of_the_other_function_of_a_file_is_left_out(tmp_path: Path) -> None:
+    """GAE is no loss; the loss in the same file is then not compared with a formula."""
+    file = _module(tmp_path, ADVANTAGES, claims=repr({"algorithm": "opo"}))
+    both = {"estimator": {"name": f"{file}:advantages"}, "loss": {"name": f"{file}:loss", "aggregation": "token-mean"}}
+    advantages, loss = boundaries(TARGET, {**RECIPE, **both})
+    assert (value_of(advantages.claims.algorithm), loss.claims.algorithm) == ("opo", None)
+
+
+@pytest.mark.parametrize(("choice", "sound"), [("minimum", True), ("maximum", False)])
+@pytest.mark.parametrize(
+    "table", [{"aggregation": "token-sum", "length": 3}, {"aggregation": "sequence-mean-token-sum"}], ids=str
+)
+def test_sums_are_compared(tmp_path: Path, table: Mapping[str, Any], choice: str, sound: bool) -> None:
+    (loss,) = _loss(tmp_path, choice=choice, table=table)
+    found = _judged(FORMULA, loss)
+    assert (found.tried > 0, found.found is None) == (True, sound)
+
+
+@pytest.mark.parametrize(("choice", "sound"), [("minimum", True), ("maximum", False)])
+@pytest.mark.parametrize("estimator", ["k1", "absolute", "k1_plus", "k3_plus", "absolute_plus"])
+def test_losses_with_every_kl_are_compared(tmp_path: Path, estimator: str, choice: str, sound: bool) -> None:
+    (loss,) = _loss(tmp_path, choice=choice, kl={"loss": 0.05, "estimator": estimator})
+    found = _judged(FORMULA, loss)
+    assert (found.tried > 0, found.found is None) == (True, sound)
+
+
+def test_a_clip_range_that_is_in_no_code_is_named(tmp_path: Path) -> None:
+    file = _module(tmp_path, LOSS.replace("ratio.clamp(1 - LOW, 1 + HIGH)", "ratio"), claims='{"algorithm": "ppo"}')
+    file.write_text(file.read_text().replace("LOW, HIGH = 0.2, 0.28", "").replace("{choice}", "minimum"))
+    _, loss = boundaries(TARGET, {**RECIPE, "loss": {"name": f"{file}:plain", "aggregation": "token-mean"}})
+    assert loss.undecided == (
+        "not compared with the formula of ppo, which needs clip_low and clip_high: make them parameters of the "
+        "function, and set loss.clip_low and loss.clip_high in the recipe"
+    )
+
+
+def test_an_estimator_that_groups_by_position_gets_whole_groups(tmp_path: Path) -> None:
+    file = _module(tmp_path, BY_POSITION)
+    advantages, _ = boundaries(TARGET, {**RECIPE, "estimator": {"name": f"{file}:advantages", "num_generations": 4}})
+    for law in (FORMULA, CRASHES):
+        found = _judged(law, advantages)
+        assert (found.tried > 0, found.found) == (True, None)
+
+
+def test_the_number_of_responses_must_be_that_of_the_rollout(tmp_path: Path) -> None:
+    file = _module(tmp_path, BY_POSITION)
+    with pytest.raises(SentinelError, match=r"^estimator.num_generations is 2, expected 4, the value of rollout.resp"):
+        list(boundaries(TARGET, {**RECIPE, "estimator": {"name": f"{file}:advantages", "num_generations": 2}}))
