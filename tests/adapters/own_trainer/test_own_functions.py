@@ -94,10 +94,15 @@ def test_a_method_names_the_algorithm_of_its_loss(tmp_path: Path, algorithm: str
     assert (value_of(loss.claims.algorithm), value_of(loss.claims.aggregation)) == ("ppo", "token-mean")
 
 
-def test_claims_of_one_function_have_its_name(tmp_path: Path) -> None:
-    (loss,) = _loss(tmp_path, claims={"plain": {"algorithm": "ppo"}, "other": {"algorithm": "cispo"}})
-    assert value_of(loss.claims.algorithm) == "ppo"
-    (loss,) = _loss(tmp_path, "part", claims={"algorithm": "ppo", "plain": {"algorithm": "cispo"}})
+@pytest.mark.parametrize(
+    ("name", "claims"),
+    [
+        ("plain", {"plain": {"algorithm": "ppo"}, "part": {"algorithm": "cispo"}}),
+        ("part", {"plain": {"algorithm": "cispo"}, "algorithm": "ppo"}),
+    ],
+)
+def test_claims_of_one_function_have_its_name(tmp_path: Path, name: str, claims: Mapping[str, Any]) -> None:
+    (loss,) = _loss(tmp_path, name, claims=claims)
     assert value_of(loss.claims.algorithm) == "ppo"
 
 
