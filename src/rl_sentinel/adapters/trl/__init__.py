@@ -92,6 +92,7 @@ from rl_sentinel.adapters.trl import (
     unscored_rewards,
     updates,
     virtual_tokens,
+    vision_inputs,
     weighted_distillation,
 )
 from rl_sentinel.core.boundary import Boundary, Unbound
@@ -158,6 +159,7 @@ def _of_modules(target: Target) -> Iterator[Boundary | Unbound]:
         supervised,
         supervised_parts,
         virtual_tokens,
+        vision_inputs,
         router_loss,
         early_supervised,
         dataset_preparation,
