@@ -81,14 +81,15 @@ def _with_suppressed_and_dead_rows() -> Iterator[Batch]:
 
 
 def _step_wise() -> Iterator[Batch]:
+    """Trajectories of two steps and of one, and two of one step to another prompt."""
     yield filled(
-        [[1, 1, 1], [1, 0, 0], [1, 1, 0]],
-        reward=[0, 1, 0],
-        group=[0, 0, 0],
-        length=[3, 1, 2],
-        trajectory=torch.tensor([0, 0, 1], device="cpu"),
-        step=torch.tensor([0, 1, 0], device="cpu"),
-        last_step=torch.tensor([False, True, True], device="cpu"),
+        [[1, 1, 1], [1, 0, 0], [1, 1, 0], [1, 1, 0], [1, 0, 0]],
+        reward=[0, 1, 0, 0.5, 0.25],
+        group=[0, 0, 0, 1, 1],
+        length=[3, 1, 2, 2, 1],
+        trajectory=torch.tensor([0, 0, 1, 2, 3], device="cpu"),
+        step=torch.tensor([0, 1, 0, 0, 0], device="cpu"),
+        last_step=torch.tensor([False, True, True, True, True], device="cpu"),
     )
 
 
