@@ -34,6 +34,11 @@ class Link:
         own, other = (self.REQ, self.REP) if kind == self.REQ else (self.REP, self.REQ)
         return Socket(self.queues[own], self.queues[other])
 
+    def close(self) -> None:
+        """Let both ends fail if they wait."""
+        for queue in self.queues.values():
+            queue.put(ClosedError)
+
 
 class Socket:
     """One end of a link; objects are not copied, as memory that processes share is not."""

@@ -4,9 +4,9 @@ import asyncio
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -79,7 +79,7 @@ def weights_after_transfer(  # noqa: PLR0913 - functions of the target, and the 
     Returns the weights that the worker has after the sender's memory is used for other tensors.
     """
     layers = [torch.tensor(row) for row in rows]
-    model, lora, memory = Model([layer.shape for layer in layers]), LoraWorker(), Memory()
+    model, lora, memory, link = Model([layer.shape for layer in layers]), LoraWorker(), Memory(), Link()
     runner = SimpleNamespace(model=model, vllm_config=SimpleNamespace(speculative_config=None, model_config=None))
     receiver = bare_instance(
         owner,
@@ -93,9 +93,12 @@ def weights_after_transfer(  # noqa: PLR0913 - functions of the target, and the 
     )
     options = {"peft_config": {"r": 1}, "base_sync_done": True} if adapter else {}
     modules = [method.__globals__, vars(sys.modules[sender.__module__])]
-    with patch.dict(sys.modules, _vllm()), replaced_globals(*modules, **_fakes(memory)), ThreadPoolExecutor(1) as pool:
+    with _vllm_installed(), replaced_globals(*modules, **_fakes(memory, link)), ThreadPoolExecutor(1) as pool:
         sending = pool.submit(_send, sender, bucket, named(layers, adapter=adapter))
-        method(receiver, **options)
+        try:
+            method(receiver, **options)
+        finally:
+            link.close()  # a sender must not wait for a receiver that failed
         sending.result()
     memory.reuse()
     if adapter:
@@ -113,33 +116,43 @@ def _nothing(*_passed: object, **_options: object) -> None:
     """Do nothing: there is no device."""
 
 
-def _fakes(memory: Memory) -> dict[str, Any]:
+def _fakes(memory: Memory, link: Link) -> dict[str, Any]:
     """Name in a module -> its fake: sockets, shared memory, no device, no quantization."""
     device = SimpleNamespace(**dict.fromkeys(("synchronize", "ipc_collect", "empty_cache"), _nothing))
     return {
         "gc": SimpleNamespace(collect=_nothing),
-        "zmq": Link(),
+        "zmq": link,
         "reduce_tensor": memory.share,
         "get_torch_device": lambda: device,
         "get_device_name": lambda: "cpu",
         "get_device_id": lambda: 0,
         "is_support_ipc": lambda: True,
-        "is_fp8_model": lambda _config: False,
+        **dict.fromkeys(("is_fp8_model", "is_quantized_model"), lambda _config: False),
         "patch_vllm_moe_model_weight_loader": _nothing,
         "TensorLoRARequest": SimpleNamespace,
     }
 
 
-def _vllm() -> dict[str, ModuleType]:
-    """The modules of vLLM that the method imports when it runs."""
+@contextmanager
+def _vllm_installed() -> Iterator[None]:
+    """A context with the modules of vLLM that the method imports when it runs; other imports stay afterwards."""
     contents: dict[str, dict[str, Any]] = {
         "vllm.platforms": {"current_platform": SimpleNamespace(device_type="cuda")},
+        "vllm.model_executor": {},
+        "vllm.model_executor.model_loader": {},
         "vllm.model_executor.model_loader.utils": {"process_weights_after_loading": _nothing},
     }
     modules = {name: ModuleType(name) for name in contents}
     for name, module in modules.items():
         vars(module).update(contents[name])
-    return modules
+    before = {name: sys.modules[name] for name in modules if name in sys.modules}
+    sys.modules.update(modules)
+    try:
+        yield
+    finally:
+        for name in modules:
+            del sys.modules[name]
+        sys.modules.update(before)
 
 
 def _boundary(name: str) -> Boundary:
