@@ -1,7 +1,9 @@
 """slime's transfer of weights from Megatron to its engines: which weights they have after a step of training."""
 
+import importlib
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +24,9 @@ from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
 FOLDER = "slime.backends.megatron_utils.update_weight"
+
+#: A module that a transfer imports when it runs, in revisions that have it.
+_ITERATOR = f"{FOLDER}.hf_weight_iterator_direct"
 
 #: Class of the transfer -> the setting, and the options that reach it.
 CLASSES: Mapping[str, tuple[str, str]] = {
@@ -71,6 +76,8 @@ def weights_after_a_step(owner: Any, rows: list[list[float]]) -> dict[str, list[
     weights = [torch.tensor(row) for row in rows]
     model, engine = Layers(weights, _NAME), Engine()
     lock = SimpleNamespace(acquire=Remote(lambda: True), release=Remote(lambda: None))
+    with suppress(ModuleNotFoundError):
+        importlib.import_module(_ITERATOR)
     modules = [vars(module) for name, module in list(sys.modules.items()) if name.startswith(FOLDER)]
     with replaced_globals(*modules, **fakes(engine)), replaced_globals(vars(torch.cuda), **on_cpu()):
         updater = owner(
