@@ -21,6 +21,7 @@ OPTIONS = """
     import os
 
     NAMES = "--start-rollout-id", "--eps-clip-high", "--eval-reward-key", "--eval-max-context-len"
+    LIMITS = "--rollout-max-context-len", "--rollout-max-prompt-len"
     FILE = "--custom-config-path"
 
     def slime_validate_args(args):
@@ -34,6 +35,10 @@ OPTIONS = """
         if args.eval_max_context_len is None:
             args.eval_max_context_len = args.rollout_max_context_len
             SHORT
+        if args.rollout_max_context_len is None and WHOLE:
+            args.rollout_max_context_len = args.rollout_max_response_len
+        if args.rollout_max_prompt_len is None and args.rollout_max_context_len is not None:
+            args.rollout_max_prompt_len = args.rollout_max_context_len - 1
         if args.custom_config_path:
             with open(args.custom_config_path) as file:
                 for name, value in json.load(file).items():
@@ -41,7 +46,12 @@ OPTIONS = """
                         setattr(args, name, value)
 """
 
-SOUND = {"START": "args.start_rollout_id is None", "CLIP": "False", "KEY": "False", "SHORT": "pass", "KEPT": "True"}
+SOUND = {
+    "START": "args.start_rollout_id is None",
+    **dict.fromkeys(("CLIP", "KEY", "WHOLE"), "False"),
+    "SHORT": "pass",
+    "KEPT": "True",
+}
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
@@ -55,7 +65,8 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
 
 def test_all_boundaries_answer(loads: Loads) -> None:
     target, found = _bound(loads)
-    assert list(found) == ["options given, new run", "options given, restart", "options not given", "options of a file"]
+    given = ["options given, new run", "options given, restart"]
+    assert list(found) == [*given, "options not given", "limits not set", "options of a file"]
     assert answering({(name, name): one for name, one in found.items()}, target) == []
     check_round_trips(target, found.values())
 
@@ -82,11 +93,12 @@ def test_by_hand(loads: Loads) -> None:
         ({"CLIP": "True"}, {"options given, new run", "options given, restart"}),
         ({"KEY": "True"}, {"options given, new run", "options given, restart"}),
         ({"KEPT": "False"}, {"options of a file"}),
-        ({"SHORT": "args.eval_max_context_len -= 1"}, {"options not given"}),
+        ({"WHOLE": "True"}, {"limits not set"}),
+        ({"SHORT": "args.eval_max_context_len = (args.eval_max_context_len or 1) - 1"}, {"options not given"}),
     ],
 )
 def test_found_where_broken_alone(loads: Loads, broken: dict[str, str], where: set[str]) -> None:
-    """A number or a text that is replaced, one of a file that is not read, and a default that arrives changed."""
+    """A replaced value, a file that is not read, a default that arrives changed, and a limit that nobody set."""
     target, found = _bound(loads, **broken)
     judgements = {setting: judged_at(CFG004, one, setting, target) for setting, one in found.items()}
     assert all(judgement.tried for judgement in judgements.values())

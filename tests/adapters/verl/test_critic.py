@@ -122,10 +122,10 @@ UPDATE = ("update_critic", "token-mean")
 
 
 def test_the_critic_reads_back(loads: Loads) -> None:
-    """Columns, settings and arguments survive the round trip: values in two cuts, the update in two modes and cuts."""
+    """Columns, settings and arguments survive the round trip: values, and the update in modes, cuts and epochs."""
     target = _load(loads, _tree())
     mine = [b for (name, _), b in bound(FRAMEWORK, target).items() if name in ("compute_values", "update_critic")]
-    assert len(mine) == 5
+    assert len(mine) == 7
     check_round_trips(target, mine)
 
 

@@ -124,7 +124,7 @@ def test_the_update_reads_back(loads: Loads) -> None:
     """Columns, settings and arguments survive the round trip in both modes, and with another loss."""
     target = loads(FRAMEWORK, _tree())
     mine = [b for (name, _), b in bound(FRAMEWORK, target).items() if name in ("update_policy", "compute_log_prob")]
-    assert len(mine) == 7
+    assert len(mine) == 9
     check_round_trips(target, mine)
 
 

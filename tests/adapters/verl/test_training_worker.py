@@ -119,6 +119,7 @@ WORKER = """
             with self.engine.train_mode(), Timer(name="update", logger=None):
                 outputs = [
                     self.engine.train_batch(data.cut(first, first + rows), self.loss_fn)
+                    for _ in range(TIMES)
                     for first in range(0, data.batch_size[0], rows)
                 ]
             metrics = {"used": [psutil.virtual_memory().used + get_torch_device().max_memory_allocated()]}
@@ -137,7 +138,7 @@ REDUCE = """
 """
 
 #: The loss is scaled by the number of ranks, since gradients are averaged, and logs are averaged over ranks too.
-SOUND = {"SCALE": 'data["dp_size"]', "OVER": "", "TERM": "pg_loss", "EACH": ""}
+SOUND = {"SCALE": 'data["dp_size"]', "OVER": "", "TERM": "pg_loss", "EACH": "", "TIMES": 'data["epochs"]'}
 
 
 def _load(loads: Loads, **fault: str) -> Target:
@@ -165,7 +166,7 @@ def test_reads_back(loads: Loads) -> None:
     """Columns, settings and arguments survive the round trip, in both modes."""
     target = _load(loads)
     mine = _boundaries(target)
-    assert set(mine) == {"token-mean", "seq-mean-token-mean", "two mini-batches"}
+    assert set(mine) == {"token-mean", "seq-mean-token-mean", "two mini-batches", "one epoch", "two epochs"}
     check_round_trips(target, list(mine.values()))
 
 
@@ -177,6 +178,8 @@ FAULTS: list[tuple[Law, str, dict[str, str]]] = [
     (REF001, "token-mean", {"TERM": "total"}),  # the log has the entropy and the KL, too
     (REF001, "seq-mean-token-mean", {"TERM": "total"}),
     (DAT002, "two mini-batches", {"EACH": "[-1:]"}),  # the norm of the last mini-batch alone
+    (DAT002, "one epoch", {"TIMES": "2"}),
+    (DAT002, "two epochs", {"TIMES": "1"}),
 ]
 
 

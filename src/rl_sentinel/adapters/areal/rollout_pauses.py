@@ -112,14 +112,14 @@ def _recorded(owner: Any, versions: list[int]) -> list[int]:  # noqa: ANN401 - A
     return found
 
 
-def _run(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - as the coroutine
+def run_at_once(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - as the coroutine
     """A fake of AReaL's helper, which runs a coroutine in a loop of uvloop."""
     return asyncio.run(function(*arguments, **options))
 
 
 def update_weights(pause: Callable[..., Any], owner: type, rows: list[dict[str, Any]]) -> dict[str, list[Tensor]]:
     """Run :func:`versions_at`; ``pause`` is the controller's method, whose module has the helper."""
-    with replaced_globals(pause.__globals__, run_async_task=_run):
+    with replaced_globals(pause.__globals__, run_async_task=run_at_once):
         return versions_at(owner, rows)
 
 

@@ -24,6 +24,7 @@ from rl_sentinel.adapters.slime import (
     evaluation,
     fsdp,
     fsdp_train,
+    fsdp_weights,
     generation,
     kl,
     learning_rates,
@@ -39,6 +40,7 @@ from rl_sentinel.adapters.slime import (
     teacher_server,
     trajectories,
     updates,
+    weight_updates,
 )
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Unbound
@@ -87,6 +89,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         critic,
         losses,
         updates,
+        weight_updates,
         context_parallel,
         metrics,
         packing,
@@ -96,6 +99,7 @@ def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         learning_rates,
         fsdp,
         fsdp_train,
+        fsdp_weights,
     ):
         yield from module.boundaries(target)
 

@@ -47,6 +47,11 @@ _OF_DEFAULTS: Settings = {
     "rollout_function_path": "mine.generate",
 }
 
+#: Limits of length that are absent unless they are set: the help of one says "if set", and the limit of a whole
+#: context is not the limit of a response, which every run sets.
+UNSET = "null"
+LIMITS: Settings = dict.fromkeys(("rollout_max_context_len", "rollout_max_prompt_len"), UNSET)
+
 #: The option that names a file of options, and options in this file that also have a value without it.
 _FILE = "custom_config_path"
 IN_FILE: Settings = {"eps_clip": 0.375, "rollout_max_context_len": 72}
@@ -67,6 +72,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     settings = {other: _OF_DEFAULTS[other] for other in pairs.values()}
     places = {f"args.{name}": other for name, other in pairs.items()}
     yield from bindable(target, _boundary("options not given", settings, places, restarted=False))
+    limits = {name: value for name, value in LIMITS.items() if _is_option(source, name)}
+    if limits:
+        places = {f"args.{name}": name for name in limits}
+        yield from bindable(target, _boundary("limits not set", limits, places, restarted=False))
     if _is_option(source, _FILE):
         places = {f"args.{name}": name for name in IN_FILE}
         yield from bindable(target, _boundary("options of a file", IN_FILE, places, restarted=False, in_file=True))
@@ -86,21 +95,27 @@ def options_after(
 ) -> dict[str, float]:
     """Validate the options; return what arrives at each place (see :func:`arrives`).
 
-    The options come from the command line or, with ``in_file``, from the file of options.
+    The options come from the command line or, with ``in_file``, from the file of options. An option whose value is
+    :data:`UNSET` is not given, and must be absent afterwards too.
     """
     both: dict[str, Any] = {"rollout_max_context_len": 64, "use_dynamic_batch_size": True, "max_tokens_per_gpu": 48}
     with NamedTemporaryFile("w", suffix=".yaml") as file:
         json.dump(dict(options), file)
         file.flush()
-        both |= {_FILE: file.name} if in_file else options
+        given = {option: None if value == UNSET else value for option, value in options.items()}
+        both |= {_FILE: file.name} if in_file else given
         args = vars(validated(validate, has_checkpoint=restarted, load=OWN if restarted else None, **both))
-    return {place: arrives(options[option], args.get(place.partition(".")[2])) for place, option in places.items()}
+    arrived = {place: args.get(place.partition(".")[2]) for place in places}
+    return {
+        place: arrives(options[option], UNSET if arrived[place] is None else arrived[place])
+        for place, option in places.items()
+    }
 
 
 def _boundary(
     name: str, settings: Settings, places: Mapping[str, str], *, restarted: bool, in_file: bool = False
 ) -> Boundary:
-    given = " ".join(f"--{option.replace('_', '-')} {value}" for option, value in settings.items())
+    given = " ".join(f"--{option.replace('_', '-')} {value}" for option, value in settings.items() if value != UNSET)
     return bind_arriving(
         VALIDATE,
         options_after,
@@ -108,5 +123,5 @@ def _boundary(
         places,
         settings={name: settings},
         cite=_DOCS,
-        reach=f"--custom-config-path, a file with {settings}" if in_file else given,
+        reach=f"--custom-config-path, a file with {settings}" if in_file else given or "the defaults",
     )

@@ -128,7 +128,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     needed = (TRAIN, CHUNKS, LOSS, ENGINE)
     if all(target.has(path) for path in needed) and not target.fails(WORKER):
         yield from try_bind(target, TRAIN, "batch", lambda: [_of_training_worker(target)])
-    for role in _ROLES:
+    for role in ROLES:
         owner = role.update.rpartition(".")[0]
         if target.has(role.update) and not target.fails(owner):
             source = inspect.getsource(target.find(owner)).partition(f"def {role.update.rpartition('.')[2]}")[2]
@@ -207,14 +207,15 @@ def even(batch: Batch) -> Batch:
 
 
 def _of_actor(target: Target, sizes: dict[str, Codec]) -> Codec:
-    return actor(target, "vanilla", {**sizes, **constants(use_kl_loss=False, ppo_epochs=1, use_torch_compile=False)})
+    return actor(target, "vanilla", {**constants(use_kl_loss=False, ppo_epochs=1, use_torch_compile=False), **sizes})
 
 
 def _of_critic(target: Target, sizes: dict[str, Codec]) -> Codec:
-    return default_config(target, "critic", {**sizes, **constants(ppo_epochs=1)})
+    return default_config(target, "critic", {**constants(ppo_epochs=1), **sizes})
 
 
-_ROLES = (
+#: The data-parallel actor and critic.
+ROLES = (
     Role(
         data_parallel.UPDATE,
         "actor/grad_norm",
