@@ -107,7 +107,8 @@ class Boundary:
     boundary claims to change in place; ``alternatives`` the ``path``s of boundaries that compute the same algorithm.
     ``reach`` is the configuration with which training calls the boundary. ``notes`` tell the report how the arguments
     were bound. ``undecided`` is the reason why the outputs cannot be compared with the formula of the claimed
-    algorithm, or "". ``own`` marks a user's function, whose callers and batches are unknown.
+    algorithm, or "". ``own`` marks a user's function, whose callers and batches are unknown. With ``has_dead_rows``
+    its caller is known to pass rows without a trained token, such as rejected responses.
     """
 
     path: str
@@ -126,6 +127,7 @@ class Boundary:
     notes: tuple[str, ...] = ()
     undecided: str = ""
     own: bool = False
+    has_dead_rows: bool = False
 
     def __post_init__(self) -> None:
         """Set ``reads``, if it is empty, to the columns that the codecs carry or need for shapes, except ``unused``."""

@@ -28,7 +28,8 @@ class Law:
     the first one. ``shows_with`` is the law whose finding at the same boundary has the same cause; the finding of this
     law is then listed under it. ``claims`` are the names of the claims that decide whether the law applies, or what it
     expects. ``own_level`` is the level of a case at a user's function, if it differs: there, the user states the
-    claims, and callers are unknown.
+    claims, and callers are unknown. A law with ``of_dead_rows`` has it only where callers may never pass rows without a
+    trained token.
     """
 
     code: str
@@ -40,6 +41,7 @@ class Law:
     variants: int = 1
     level: Callable[[Case], Level] = lambda _case: "fault"
     own_level: Callable[[Case], Level] | None = None
+    of_dead_rows: bool = False
     fails: Literal["on-one-case", "on-all-cases"] = "on-one-case"
     intended: str | Callable[[Boundary], str] = ""
     at_once: bool = False
@@ -58,7 +60,8 @@ class Law:
 
     def level_at(self, boundary: Boundary, case: Case) -> Level:
         """The level of a case that breaks the law at a boundary."""
-        return self.own_level(case) if boundary.own and self.own_level else self.level(case)
+        known = self.of_dead_rows and boundary.has_dead_rows
+        return self.own_level(case) if boundary.own and self.own_level and not known else self.level(case)
 
     def intended_at(self, boundary: Boundary) -> str:
         """The argument why a contested finding at a boundary may be intended, or an empty string."""

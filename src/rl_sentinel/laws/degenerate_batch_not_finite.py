@@ -85,5 +85,6 @@ LAW = Law(
     vary=_vary,
     expect=_expect,
     own_level=_own_level,
+    of_dead_rows=True,
     variants=len(KINDS),
 )

@@ -23,7 +23,8 @@ How to fix it:
 Where it does not apply:
     Boundaries that read no mask; batches in which the dead row is one step of a longer trajectory. The level is
     contested if the row was sampled and then rejected or cut off, because it may count as a sample. The level is hazard
-    in a user's function, because its callers are unknown, and may never pass a row without a trained token.
+    in a user's function whose callers may never pass a row without a trained token; a recipe that rejects responses
+    passes such rows.
 
 Seen in:
     See the audit's reports.
@@ -76,6 +77,7 @@ LAW = Law(
     expect=_expect,
     level=level_of_dead_row,
     own_level=lambda _case: "hazard",  # many functions multiply rewards by the mask, and never get such a row
+    of_dead_rows=True,
     shows_with="MSK001",
     intended="A rejected response was still sampled, so its reward is an unbiased sample for the baseline.",
 )

@@ -90,6 +90,7 @@ def advantages(composed: Composition) -> Boundary:
         domain=_in_equal_groups(whole) if group_size else whole,
         requires=BY_POSITION if group_size else (),
         own=own or bool(composed.recipe.path),
+        has_dead_rows=composed.recipe.rollout.unended == "reject" or bool(choices.rejections),
     )
     return with_numbers_of_code(composed, boundary, choices.estimator) if own else boundary
 

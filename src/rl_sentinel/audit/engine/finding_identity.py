@@ -8,6 +8,10 @@ from rl_sentinel.core.law import Law
 from rl_sentinel.core.phrasing import shortened
 
 
+#: The framework of findings of the trainer with a recipe.
+TRAINER = "rl_sentinel.train"
+
+
 def contradiction(record: Mapping[str, Any], law: Law, case: Case) -> str:
     """A message about the first key of a record that contradicts its replay; empty if none does.
 
@@ -51,6 +55,9 @@ def identifier(framework: str, law: str, boundary: str, setting: str) -> str:
 
 
 def _level(record: Mapping[str, Any], law: Law, case: Case) -> str:
-    """The level of a case at a framework or at a user's function."""
-    of_user = record.get("target", {}).get("framework") == "own"
-    return law.own_level(case) if of_user and law.own_level else law.level(case)
+    """The level of a case at a framework or at a user's function; a recipe of the trainer may have either."""
+    own = law.own_level(case) if law.own_level else law.level(case)
+    framework = record.get("target", {}).get("framework")
+    if framework == "own" or (framework == TRAINER and record.get("level") == own):
+        return own
+    return law.level(case)
