@@ -19,7 +19,7 @@ class Request:
 
     Attributes:
         task: the kind of job.
-        framework: name of the framework; ``own`` for a user's function.
+        framework: name of the framework; ``own`` for a user's function, ``rl_sentinel.train`` for a recipe.
         root: folder that contains the target's import package or the user's module.
         version: requested or installed release of the target; empty for other targets.
         overlays: folders for ``sys.path`` with the small packages that the target imports.
