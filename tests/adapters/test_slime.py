@@ -57,6 +57,19 @@ def test_missing_functions_are_unbound(loads: Loads) -> None:
     assert [b.path for b in unbound] == ["slime.utils.ppo_utils.vanilla_gae"]
 
 
+def test_reasons_of_unbound_functions_name_what_the_release_lacks(loads: Loads) -> None:
+    tree = files(fixed=True)
+    loss = "slime/backends/megatron_utils/loss.py"
+    later = tree[loss].replace("compute_advantages_and_returns", "later").replace("logits.squeeze(-1)[0]", "logits[0]")
+    unbound = [b for b in FRAMEWORK.boundaries(loads(FRAMEWORK, tree | {loss: later})) if isinstance(b, Unbound)]
+    reasons = {b.path.rpartition(".")[2]: b.reason for b in unbound}
+    module = "slime.backends.megatron_utils.loss"
+    assert reasons["log_rollout_data"] == f"{module}.compute_advantages_and_returns is absent"
+    assert reasons["get_values"] == (
+        "get_values does not squeeze its result: the values of a response are [T, 1], expected [T]"
+    )
+
+
 @pytest.mark.slow
 def test_round_trip(loads: Loads) -> None:
     target = loads(FRAMEWORK, files(fixed=True))

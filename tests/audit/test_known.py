@@ -57,7 +57,7 @@ def test_malformed_file_is_refused(tmp_path: Path, text: str, words: str) -> Non
     file.write_text(text, encoding="utf-8")
     with pytest.raises(SentinelError) as error:
         known.read(file)
-    assert str(error.value).startswith(f"known file {file}{words}")
+    assert str(error.value).startswith(f"file of known findings {file}{words}")
 
 
 @pytest.mark.parametrize(
@@ -172,5 +172,5 @@ def test_range_after_an_update(tmp_path: Path, old: str, version: str, new: str)
 
 
 def test_a_path_with_a_null_byte_is_refused() -> None:
-    with pytest.raises(SentinelError, match=r"known file is .*, expected a path"):
+    with pytest.raises(SentinelError, match=r"^file of known findings is .*, expected a path"):
         known.read(Path("known\0.toml"))

@@ -106,7 +106,7 @@ def test_release_that_does_not_import_says_why_its_status_is_2(
         (("--known-update",), "--known-update needs --known: name the file with --known FILE"),
         (
             ("--known", "/nonesuch/k"),
-            f"known file /nonesuch/k cannot be read (No such file or directory): {NAME_ONE}",
+            f"file of known findings /nonesuch/k cannot be read (No such file or directory): {NAME_ONE}",
         ),
     ],
 )
@@ -199,7 +199,9 @@ def test_known_file_is_left_alone_when_it_is_malformed(
         ("a = " + "[" * 100_000, " is malformed (maximum recursion depth exceeded"),
     ):
         known.write_text(text, encoding="utf-8")
-        assert error_line(capsys, "audit", tree, "--known", str(known)).startswith(f"known file {known}{words}")
+        assert error_line(capsys, "audit", tree, "--known", str(known)).startswith(
+            f"file of known findings {known}{words}"
+        )
         assert known.read_text(encoding="utf-8") == text
 
 
@@ -275,7 +277,7 @@ def test_function_that_raises_is_one_line(
     )
     renamed = error_line(capsys, "audit", "queue:one", "--stage", "advantage")
     assert renamed.startswith(f"target is 'queue:one': {tmp_path}/queue.py has the same name as a module that is imp")
-    assert renamed.endswith("queue.py), rename the file")
+    assert renamed.endswith("queue.py); rename the file")
 
 
 def test_module_without_source(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.signal.kernels import sizes
-from rl_sentinel.signal.logprob import logprobs, logprobs_and_entropy
+from rl_sentinel.signal.logprob import logprobs, logprobs_and_entropy, logprobs_from_hidden
 
 MASK = torch.tensor([[True, False, True], [True, True, True]])
 
@@ -75,6 +75,8 @@ def test_bad_input_is_named() -> None:
         logprobs(logits, outside, mask=MASK, temperature=1.0)
     outside[1, 2], outside[0, 1] = 0, -100
     assert logprobs(logits, outside, mask=MASK, temperature=1.0).isfinite().all()
+    with pytest.raises(ValueError, match=r"^weight has shape \[10, 9\], expected \[V, D\] with D = 7, as in hidden$"):
+        logprobs_from_hidden(logits, torch.zeros(10, 9).double(), token, mask=MASK, temperature=1.0)
 
 
 def test_second_derivatives() -> None:

@@ -16,14 +16,14 @@ WRONG = {
     "mask of numbers": ({"mask": torch.ones(2, 3)}, "mask has dtype float32, expected bool"),
     "another number of rows": (
         {"mask": torch.ones(3, 3).bool()},
-        "mask has shape [3, 3], expected B = 2, as in reward",
+        "mask has shape [3, 3], expected [B, T] with B = 2, as in reward",
     ),
     "log-probs of another width": ({"old_logprob": torch.zeros(2, 4)}, "old_logprob has shape [2, 4], expected [2, 3]"),
     "groups of numbers": ({"group": torch.zeros(2)}, "group has dtype float32, expected an integer dtype"),
     "parts without an axis": ({"reward_parts": torch.zeros(2)}, "reward_parts has shape [2], expected"),
     "parts of other rows": (
         {"reward_parts": torch.zeros(3, 2)},
-        "reward_parts has shape [3, 2], expected B = 2, as in reward",
+        "reward_parts has shape [3, 2], expected [B, K] with B = 2, as in reward",
     ),
     "half a trajectory": ({"last": torch.ones(2).bool()}, "last is given alone, expected trajectory and last"),
 }

@@ -1,4 +1,4 @@
-"""Make a target importable: install its light packages, replacement modules, and stand-ins for absent packages."""
+"""Make a target importable: install small packages, replacement modules, and stand-ins for absent packages."""
 
 import ast
 import builtins
@@ -35,7 +35,7 @@ used: dict[str, str] = {}
 def load(framework: Framework, root: Path, version: str, overlay: Sequence[Path] = ()) -> Target:
     """Make the target importable in this process, and return it.
 
-    ``root`` is the folder that contains the import package; ``overlay`` are the folders of the light packages.
+    ``root`` is the folder that contains the import package; ``overlay`` are the folders of its small packages.
     The change of the import machinery is permanent: one process loads one target.
 
     Raises:

@@ -16,7 +16,7 @@ from rl_sentinel.core.errors import Absent, Unbindable
 _REASON_WIDTH = 300
 
 #: How to repair a function from elsewhere.
-_DEFINE = "name the function where it is defined, or define one there that calls it"
+_DEFINE = "define a function in this folder that calls it"
 
 
 class Recorder(Protocol):
@@ -204,7 +204,8 @@ class Target:
             file, line = None, 0
         place = Path(file or "/").resolve()
         if not place.is_relative_to(self.root.resolve()):
-            raise Unbindable(f"{_origin(function, file)} in the target's folder {self.root}: {_DEFINE}")
+            fix = f"name it in the module that defines it, or {_DEFINE}" if file else _DEFINE
+            raise Unbindable(f"{_origin(function, file)} in the target's folder {self.root}: {fix}")
         return str(place.relative_to(self.root.resolve())), line
 
     def cached(self, key: Hashable, make: Callable[[], Any]) -> Any:  # noqa: ANN401 - any object of the target

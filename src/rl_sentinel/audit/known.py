@@ -115,7 +115,7 @@ _OPEN = frozenset({">=", ">", "!="})
 
 
 #: Option -> name of the file's kind in messages.
-_KINDS = {"--known": "known", "--expect": "expectation"}
+_KINDS = {"--known": "file of known findings", "--expect": "expectation file"}
 
 
 def read(path: Path, option: str = "--known") -> KnownFile:
@@ -124,21 +124,21 @@ def read(path: Path, option: str = "--known") -> KnownFile:
     Raises:
         SentinelError: one line if the file cannot be read or is invalid.
     """
-    path = expanded(str(path), f"{_KINDS[option]} file")
+    path = expanded(str(path), _KINDS[option])
     try:
         file = KnownFile.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
         for number, entry in enumerate(file.finding):
-            _require_specifier(f"{_KINDS[option]} file {path}[finding.{number}.releases]", entry.releases)
+            _require_specifier(f"{_KINDS[option]} {path}[finding.{number}.releases]", entry.releases)
     except OSError as error:
-        fix = "name an existing file" if isinstance(error, FileNotFoundError) else "fix this, or name another file"
+        fix = "name an existing file" if isinstance(error, FileNotFoundError) else "name a readable file"
         fix += ", or write one with --known FILE --known-update" if option == "--known" else ""
-        raise SentinelError(f"{_KINDS[option]} file {path} cannot be read ({error.strerror}): {fix}") from error
+        raise SentinelError(f"{_KINDS[option]} {path} cannot be read ({error.strerror}): {fix}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SentinelError(
-            f"{_KINDS[option]} file {path} is malformed ({error}), expected TOML of [[finding]] tables"
+            f"{_KINDS[option]} {path} is malformed ({error}), expected TOML of [[finding]] tables"
         ) from error
     except pydantic.ValidationError as error:
-        raise SentinelError(f"{_KINDS[option]} file {path}{_reason(error)}") from error
+        raise SentinelError(f"{_KINDS[option]} {path}{_reason(error)}") from error
     return file
 
 

@@ -1,4 +1,4 @@
-"""The pytest plugin: a fixture ``rl_sentinel_check``, ``--rl-sentinel-budget``, and failures that show the finding.
+"""The pytest plugin: a fixture ``rl_sentinel_check``, ``--rl-sentinel-budget``, and failures that show the report.
 
 It needs no configuration. Without the option, it does not import torch until a test uses a check.
 """
@@ -69,7 +69,10 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show the finding and how to replay it, instead of a traceback through the code of the check."""
+    """Show the report of a failed check instead of a traceback through the code of the check.
+
+    If the check has a finding, the report ends with how to replay it.
+    """
     report = yield
     result = getattr(call.excinfo.value, "result", None) if call.excinfo else None
     if report.when == "call" and report.failed and type(result).__name__ == "CheckResult":

@@ -1,9 +1,8 @@
 """GRD002 gradient-against-advantage: a gradient step moves a log-prob against its advantage.
 
 What it says:
-    On fresh samples, with no regularizer and one advantage for each row, a step along the gradient
-    never lowers the log-prob of a trained token with positive advantage, nor raises that of one
-    with negative advantage.
+    On fresh samples, with no regularizer and one advantage for each row, a gradient descent step never lowers the
+    log-prob of a trained token with positive advantage, nor raises that of one with negative advantage.
 
 Why it matters:
     A loss with the wrong sign on some rows or tokens makes rewarded responses less likely. With noisy rewards this
@@ -21,7 +20,8 @@ How to fix it:
     ``rl_sentinel.signal.loss.ppo.loss`` has both right.
 
 Where it does not apply:
-    Losses that claim no ratio of two policies. A loss without a gradient there.
+    Losses that claim no ratio of two policies, boundaries that return no loss or do not read log-probs and advantages,
+    and cases in which no trained token has a gradient.
 
 Seen in:
     See the audit's reports.

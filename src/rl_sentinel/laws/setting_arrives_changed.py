@@ -6,8 +6,8 @@ What it says:
     default, and a text stays a text, even if it looks like a number.
 
 Why it matters:
-    A sampler with another temperature, or without the limit of its nucleus, samples from another policy than the one
-    that is trained. Nothing fails: the ratios drift, or the responses get worse.
+    A sampler with another temperature, or without its top-p limit, samples from another policy than the one that is
+    trained. Nothing fails: the ratios drift, or the responses get worse.
 
 A boundary that breaks it:
     >>> def request(settings):
@@ -19,9 +19,9 @@ How to fix it:
     Pass settings by keyword, each from the field of the same name, and add a test that reads the request.
 
 Where it does not apply:
-    Boundaries that do not report which value of a setting arrives (an output of the quantity ``setting.NAME``, for a
-    number or a text ``NAME`` of the boundary's settings; for a text, the output is 1 if it arrives as it was set, else
-    0).
+    Boundaries that do not report which value of a setting arrives. They report it in an output of the quantity
+    ``setting.NAME``, where ``NAME`` is a setting of the boundary: the number that arrives or, for a text, 1 if it
+    arrives unchanged and 0 if not.
 
 Seen in:
     See the audit's reports.

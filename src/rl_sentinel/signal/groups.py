@@ -69,7 +69,7 @@ def centered(
 
     .. math:: c_b = r_b - \frac{\sum_{j \in g(b)} w_j r_j}{\sum_{j \in g(b)} w_j}
 
-    The mean is taken of the distances to the group's largest value, so that a group of equal values
+    The mean is computed from distances to the group's largest value, so that a group of equal values
     gives exactly 0 at any magnitude.
 
     Args:
@@ -182,7 +182,11 @@ def _maxima(values: Tensor, live: Tensor, number: Tensor) -> Tensor:
 
 
 def _centered(values: Tensor, live: Tensor, number: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
-    """Centered values, by distances to the group's largest value, and each group's sum of ``share``."""
+    """Each value minus its group's mean, weighted by ``share``, and each group's sum of ``share``.
+
+    ``share`` and the centered values are 0 in rows that are not live. The mean is computed from distances to the
+    group's largest value, for precision.
+    """
     wide = values.to(torch.promote_types(values.dtype, torch.float32))
     far = wide.double()  # a distance, or a sum of distances, may overflow the dtype
     counted, nothing = share.to(far.dtype), torch.zeros_like(far)

@@ -41,7 +41,7 @@ def validate(
     strings for their ``Literal``, numbers for their type.
 
     Args:
-        rows: True if columns ``"*S"`` may also have one number per row.
+        rows: True if the columns ``"*S"`` may all have one number per row instead.
         finite: columns, separated by spaces, that must be finite where ``mask`` (or ``live``) is True.
         explain: columns that must be finite there too, but are checked only if the result is not finite.
         ordered: the names of a lower and an upper bound.
@@ -217,7 +217,10 @@ class _Shapes:
     """The sizes of named axes in one call."""
 
     def __init__(self, mask: object, *, rows: bool) -> None:
-        """Store the mask; with ``rows``, columns per token may also have one number per row."""
+        """Start with the form and the sizes that the mask determines.
+
+        With ``rows``, the columns per token may all have one number per row instead.
+        """
         self.packed, self.rows = isinstance(mask, Segments), rows
         self.tokens: tuple[str, ...] = ("*S",) if mask is None else ("N",) if self.packed else ()
         self.columns: dict[str, tuple[str, torch.Size]] = {}
@@ -230,6 +233,7 @@ class _Shapes:
             InputError: with the name of the column, its shape and the expected shape.
         """
         axes = self._axes(options, len(shape))
+        whole, form = list(shape), ", ".join(axes)
         if axes[0].startswith("*") and len(shape) >= len(axes) - 1:  # any axes, then named ones
             free = len(shape) - len(axes) + 1
             self._same(name, axes[0], shape[:free])
@@ -241,7 +245,8 @@ class _Shapes:
         for axis, size in zip(axes, shape, strict=True):
             first, expected_size = self.sizes.setdefault(axis, (name, size))
             if size != expected_size and axis != "N":
-                raise InputError(f"{name} has shape {list(shape)}, expected {axis} = {expected_size}, as in {first}")
+                expected = axis if form == axis else f"[{form}] with {axis}"
+                raise InputError(f"{name} has shape {whole}, expected {expected} = {expected_size}, as in {first}")
 
     def _same(self, name: str, key: str, shape: torch.Size) -> None:
         first, expected = self.columns.setdefault(key, (name, shape))

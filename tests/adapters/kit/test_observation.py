@@ -42,8 +42,10 @@ def test_a_case_of_what_was_read() -> None:
     assert observed.absent(boundary) == {"mask"}
     batch = observed.case().batch
     assert (batch.length.tolist(), batch.mask.tolist()) == ([3, 1], [[True] * 3] * 2)
-    with pytest.raises(ValueError, match=r"^number of rows or width of the call is unknown, expected an argument with"):
+    with pytest.raises(ValueError, match=r"^the call does not determine the number of rows, expected an"):
         _observed({"clip": Knob("clip")}, clip=1).case()
+    with pytest.raises(ValueError, match=r"^the call does not determine the width, expected an argument with a row of"):
+        _observed({"rewards": Column("reward")}, rewards=torch.zeros(2)).case()
 
 
 X = torch.tensor([-1.0, -2.0, -3.0, -4.0])

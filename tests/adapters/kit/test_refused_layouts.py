@@ -84,7 +84,11 @@ def largest(log_prob: Tensor, old_log_prob: Tensor, advantages: Tensor) -> Tenso
         (of_one, GAE, "rewards has the axes [T] in its docstring, of one trajectory, expected [B, T], or for "),
         (of_one_list, GAE, "values is one list of numbers, expected one list per response: if your function takes "),
         (of_one_list, {"stage": "advantage"}, "values is one list of numbers, expected one list "),
-        (of_rewards, {"stage": "advantage", "algorithm": "reinforce++"}, "rewards is a list of numbers, and nothing "),
+        (
+            of_rewards,
+            {"stage": "advantage", "algorithm": "reinforce++"},
+            "rewards is one list of numbers, and nothing ",
+        ),
         (
             lambda log_prob, old_log_prob, advantages: clipped(log_prob, old_log_prob, advantages, 0.2),
             {"stage": "policy-loss", "bind": {"log_prob": "logprob", "old_log_prob": "old_logprob[B]"}},

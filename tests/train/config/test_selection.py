@@ -105,7 +105,7 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ),
         (
             {"loss": {**PPO, "name": "clip_cov", "chosen": {"name": "covariances"}}},
-            "loss.chosen 'covariances' is unknown, expected one of largest, drawn_between",
+            "loss.chosen 'covariances' is not available here, expected one of largest, drawn_between",
         ),
         (
             {"loss": {**PPO, "name": "clip_cov", "chosen": {"name": "largest", "share": 2.0}}},
@@ -221,6 +221,26 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
             "critic is missing, expected a critic with estimator gae, which reads values: add [critic] with its rate",
         ),
         (
+            {"estimator": {"name": "gae", "discount": 1.0, "decay": 1.0}, "policy": {"load": "some/model"}},
+            (
+                "critic is missing with policy.load, expected a policy from scratch with estimator gae, which reads "
+                "values: a critic cannot copy a loaded policy; remove policy.load and add [critic], or choose an "
+                "estimator that reads no values"
+            ),
+        ),
+        (
+            {
+                "estimator": {"name": "gae", "discount": 1.0, "decay": 1.0},
+                "policy": {"load": "some/model"},
+                "critic": {"rate": 0.1},
+            },
+            (
+                "critic is set with policy.load, expected a policy from scratch with estimator gae, which reads "
+                "values: a critic cannot copy a loaded policy; remove policy.load, or choose an estimator that reads "
+                "no values and remove [critic]"
+            ),
+        ),
+        (
             {"critic": {"rate": 0.1}},
             "critic is set, expected no critic with estimator grpo, which reads no values: remove [critic]",
         ),
@@ -254,10 +274,13 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
             "correction.weight 'token_weight' is unknown, the nearest is 'token_weights'",
         ),
         # A log-ratio is no weight, and a factor of a KL is no KL.
-        ({"correction": {"weight": "log_ratios"}}, "correction.weight 'log_ratios' is unknown, expected one of token_"),
+        (
+            {"correction": {"weight": "log_ratios"}},
+            "correction.weight 'log_ratios' is not available here, expected one of token_",
+        ),
         (
             {"kl": {"estimator": "importance_weighted"}},
-            "kl.estimator 'importance_weighted' is unknown, expected one",
+            "kl.estimator 'importance_weighted' is not available here, expected one of k1, k2, ",
         ),
     ],
 )

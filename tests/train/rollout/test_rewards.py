@@ -89,7 +89,10 @@ def test_bad_result_is_a_failure_in_one_line(name: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("value", "line"),
     [
-        (3, r"environment.reward is 3, expected a function, such as \"file.py:function\", or a list of \[{"),
+        (
+            3,
+            r"environment.reward is 3, expected a function, such as \"file.py:function\", or a list of tables, such as",
+        ),
         ([], r"environment.reward is \[\], expected a function"),
         ([{"function": "nowhere:f"}], r"environment.reward 'nowhere:f' cannot be imported \(No module named"),
         ([{"weight": 1.0}], r"environment.reward.function is missing, expected a value: add function"),

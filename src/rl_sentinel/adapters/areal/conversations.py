@@ -108,7 +108,11 @@ def build_rows(  # noqa: PLR0913 - code of the target, and the arguments of the 
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """One turn; ``tokens`` has the id of each token, its position in the response, and whether it is sampled."""
+    """One turn of a response; ``stop`` is the finish reason of a sampled turn.
+
+    ``tokens`` has the id of each token, its position in the response (for an added stop token, that of the neighboring
+    token), and whether it is sampled.
+    """
 
     is_sampled: bool
     stop: str
@@ -116,7 +120,10 @@ class _Turn:
 
 
 def _turns_of(row: dict[str, Any], end: str) -> list[_Turn]:
-    """The turns of a response; model turns except the last end with a stop token, sampled or from the template."""
+    """The turns of a response, with a stop token after each model turn except the last.
+
+    A sampled stop token is the last token of its turn; a stop token from the template begins the next turn.
+    """
     start = len(row["tokens"]) - len(row["mask"])
     runs = [(bool(m), list(places)) for m, places in groupby(range(len(row["mask"])), row["mask"].__getitem__)]
     turns: list[_Turn] = []

@@ -60,9 +60,16 @@ LOGGED_ROWS: Mapping[str, Output] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """An update under one configuration: settings by neutral names, other fields of AReaL's configuration, claims.
+    """An update under one configuration, and its claims.
 
-    ``more`` contains entries of the data that other families lack; a release without them in its loss lacks the family.
+    A release without a field of ``words``, or whose loss does not read an entry of ``more``, lacks the family.
+
+    Attributes:
+        settings: settings by neutral names.
+        words: other fields of AReaL's configuration.
+        more: entries of the data that only this family needs.
+        claims: the claims.
+        sampler: the column that is passed as ``logprobs``.
     """
 
     settings: Settings

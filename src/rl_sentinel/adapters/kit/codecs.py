@@ -96,7 +96,10 @@ class Column(OneColumn):
         return Sizes(mask=self.form.read(value, sizes).bool()).merge(sizes)
 
     def take(self, value: Any, sizes: Sizes) -> Mapping[str, Tensor]:  # noqa: ANN401 - as the form
-        """The column in the dtype of its role; empty if the call does not determine the sizes of the layout."""
+        """The column by name, with masks as bool and labels as int64.
+
+        The mapping is empty if the call does not determine the sizes that the form needs.
+        """
         if not sizes.has(self.form.needs):
             return {}
         tensor = self.form.read(value, sizes)

@@ -21,7 +21,7 @@ def zero_padding(column: Tensor, batch: Batch) -> Tensor:
 
 
 class Unpadded(Form):
-    """A layout without the values in the padding."""
+    """A layout that discards the values in the padding of a column."""
 
     def canonical(self, column: Tensor, batch: Batch) -> Tensor:
         """The column with 0 in the padding."""

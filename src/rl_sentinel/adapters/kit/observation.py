@@ -50,7 +50,7 @@ class Observed:
         """A case with these columns; absent columns have default values, which no law may read.
 
         Raises:
-            ValueError: if no argument determines the number of rows and the width.
+            ValueError: if the call does not determine the number of rows or the width.
         """
         return Case(self.batch(), setting=setting, override=self.knobs, layout=self.layout)
 
@@ -60,12 +60,14 @@ class Observed:
         If the call has no mask column, the mask of the sizes is used, or else a mask that is True everywhere.
 
         Raises:
-            ValueError: if no argument determines the number of rows and the width.
+            ValueError: if the call does not determine the number of rows or the width.
         """
         sizes = self.sizes
         if sizes.rows is None or sizes.width is None:
+            size = "number of rows" if sizes.rows is None else "width"
             raise ValueError(
-                "number of rows or width of the call is unknown, expected an argument with one row per response"
+                f"the call does not determine the {size}, expected an argument with a row of tokens per response, such "
+                "as a mask [B, T]"
             )
         mask = self.columns.get("mask", sizes.mask)
         if mask is None:

@@ -56,10 +56,10 @@ def supported(axes: str, path: str, column: str, *, source: str) -> str:
     shape = f"{path} has the axes [{', '.join(axes)}] in its {source}"
     container, _, name = path.rpartition(".")
     if axes == "KG":
-        fix = f"as in lambda {name}: f({name}.T).T" if not container else f"and builds {container}"
+        fix = f"builds {container} and calls yours" if container else f"calls yours, as in lambda {name}: f({name}.T).T"
         raise Unbindable(
-            f"{shape}, expected [G, K]: pass a lambda of {name} that transposes, {fix}, with "
-            f'bind={{"{name}": "{column}[GK]"}}'
+            f"{shape}, expected [G, K]: pass a function that takes {name} as [G, K], transposes it"
+            f'{"," if container else " and"} {fix}, with bind={{"{name}": "{column}[GK]"}}'
         )
     wide = "token_rewards" if column == "reward" else column
     if axes == "T":
@@ -68,10 +68,11 @@ def supported(axes: str, path: str, column: str, *, source: str) -> str:
             f'bind={{"{path}": "{wide}[N]"}}: {_ONE_BY_ONE}'
         )
     expected = ", ".join(f"[{', '.join(known)}]" for known in KNOWN)
-    fix = f"as in lambda {name}: f({name}.unsqueeze(-1)).squeeze(-1)" if not container else f"and builds {container}"
+    example = f", as in lambda {name}: f({name}.unsqueeze(-1)).squeeze(-1)" if axes == "BT1" else ""
+    fix = f", builds {container} and calls yours" if container else f" and calls yours{example}"
     raise Unbindable(
-        f"{shape}, expected one of {expected}: pass a lambda of {name} that rearranges, {fix}, with "
-        f'bind={{"{name}": "{wide}[B T]"}}'
+        f"{shape}, expected one of {expected}: pass a function that takes {name} as [B, T], changes it to "
+        f'[{", ".join(axes)}]{fix}, with bind={{"{name}": "{wide}[B T]"}}'
     )
 
 
@@ -129,8 +130,9 @@ def refuse_one_per_response(codecs: Mapping[str, Codec], stage: Stage, claims: C
     plain = [path for path, codec in parts.items() if _is_list_of_rewards(codec)]
     if temporal and plain and not any(codec.columns - {"reward", "group"} or codec.shapes for codec in parts.values()):
         raise Unbindable(
-            f"{plain[0]} is a list of numbers, and nothing says which response a token belongs to, expected [B, T]: "
-            f"{_ONE_BY_ONE}"
+            f"{plain[0]} is one list of numbers, and nothing says which response a number belongs to, expected one "
+            "list per response: check a function that calls yours once per response, as in "
+            "def mine(rewards: list[list[float]]): return [f(r) for r in rewards]"
         )
 
 

@@ -33,7 +33,7 @@ class RowTable(Container):
         """The list of items.
 
         Raises:
-            Unbindable: if the layout of a part is not one value or sequence per response.
+            Unbindable: if the layout of a part does not have one value or sequence per response.
         """
         columns = {name: self._column(name, part, inputs) for name, part in self.parts.items()}
         rows = [{name: column[row] for name, column in columns.items()} for row in range(inputs.batch.rows)]
@@ -54,8 +54,9 @@ class RowTable(Container):
             column = list(column)
         if not isinstance(column, list) or len(column) != inputs.batch.rows:
             raise Unbindable(
-                f"{name} in an item of the list is bound to values that are not one per response: bind it to a column, "
-                "such as reward, or to a constant"
+                f"{name} of the list's items has a layout without one entry per response, expected one number or one "
+                'row of tokens per response: bind it to a column as [B] or [B, T], such as "reward[B]", or to a '
+                "constant"
             )
         return column
 

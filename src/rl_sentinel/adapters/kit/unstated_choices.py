@@ -160,7 +160,10 @@ def _with_width(target: Target, boundary: Boundary) -> Boundary:
 
 
 def with_rows_that_train(target: Target, boundary: Boundary) -> Boundary:
-    """Limit the boundary to batches without untrained rows, if its function fails on such rows only; add a note."""
+    """Limit the boundary to batches without untrained rows, with a note, if its function crashes on such rows only.
+
+    A refusal in words is left to the laws.
+    """
     batch = domain_probe(boundary)
     mask = batch.mask.clone()
     mask[0] = False

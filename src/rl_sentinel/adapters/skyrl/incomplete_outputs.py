@@ -33,7 +33,7 @@ from rl_sentinel.core.codec import Inputs
 
 GENERATE = f"{TRAINER}.generate"
 
-#: Setting -> the column in which one row is one number short, and whether each row is a step of a trajectory.
+#: Setting -> the column in which one row lacks its last number, and whether each row is a step of a trajectory.
 SHORT: Mapping[str, Settings] = {
     "log-prob missing": {"column": "rollout_logprobs"},
     "mask entry missing": {"column": "loss_masks"},
@@ -91,10 +91,10 @@ def train_incomplete(  # noqa: PLR0913 - classes of the target, and its argument
     column: str,
     step_wise: bool,  # noqa: FBT001 - passed by name
 ) -> dict[str, list[float]]:
-    """Make a training batch of the whole output, and one for each row that is one number short in ``column``.
+    """Make a training batch of the whole output, and one for each row with its last number in ``column`` removed.
 
     With ``step_wise``, each row is the only step of its trajectory, with a reward per token.
-    Returns the reward of each row of the whole output, and whether each short row trains.
+    Returns the reward of each row of the whole output, and whether each shortened row still trains.
     """
     if step_wise and trajectory:
         trainer.cfg.generator.step_wise_trajectories = True

@@ -24,7 +24,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     if not target.has(PATH) or target.fails(PATH):
         return
     if "squeeze" not in inspect.getsource(target.find(PATH)):
-        yield Unbound(PATH, "batch", "get_values returns one column per token, [R, 1], instead of one value")
+        reason = "get_values does not squeeze its result: the values of a response are [T, 1], expected [T]"
+        yield Unbound(PATH, "batch", reason)
         return
     args = Namespace(
         rollout_temperature=Knob("temperature"),

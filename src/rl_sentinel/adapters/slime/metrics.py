@@ -1,4 +1,4 @@
-"""slime's rollout metrics, from samples, and from data-parallel ranks after slime's reduction."""
+"""slime's rollout metrics: computed from samples, and logged by data-parallel ranks after slime's reduction."""
 
 import inspect
 from collections.abc import Iterator, Mapping
@@ -95,7 +95,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     module = next((p for p in LOG_MODULES if target.has(f"{p}.log_rollout_data")), "")
     log = f"{module}.log_rollout_data"
     if not module or not target.has(ADVANTAGES):
-        yield Unbound(f"{LOG_MODULES[0]}.log_rollout_data", "metric", "log_rollout_data is absent")
+        path = log if module else f"{LOG_MODULES[0]}.log_rollout_data"
+        yield Unbound(path, "metric", f"{ADVANTAGES} is absent" if module else "log_rollout_data is absent")
     else:
         if '"ppo"' in inspect.getsource(target.find(ADVANTAGES)):
             yield from bindable(target, _rollout(target, log))

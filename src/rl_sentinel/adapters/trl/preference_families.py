@@ -54,7 +54,11 @@ class Family:
     lacks: str = ""
 
     def fits(self, known: Mapping[str, Any], source: str) -> bool:
-        """Whether a release supports the settings and the loss type."""
+        """Whether a release has the family.
+
+        Its configuration, with the fields ``known``, must have each setting that is not in ``described``. Its source
+        must have the loss type and the text ``needs``, and not the text ``lacks``.
+        """
         fields = {FIELDS.get(n, n) for n in self.settings if n not in self.described}
         kind = self.settings.get("loss_type")
         named = not kind or f'"{kind}"' in source

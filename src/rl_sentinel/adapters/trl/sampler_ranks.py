@@ -34,7 +34,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def completions_together(method: Callable[..., Any], rows: int, shuffle: bool) -> list[float]:  # noqa: FBT001 - a setting
-    """For each prompt, the fraction of its completions that all processes sample in the same step, as one group."""
+    """For each prompt, the largest fraction of its completions that are sampled in one step, over all processes.
+
+    It is 1 if the whole group is sampled in one step.
+    """
     orders = [own_order(method, sampling_trainer(rows, shuffle=shuffle), rank)[rank::RANKS] for rank in range(RANKS)]
     most = [0] * rows
     for group in zip(*orders, strict=True):

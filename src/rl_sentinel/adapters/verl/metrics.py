@@ -60,7 +60,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     present = {n: o for n, o in LOGGED.items() if re.search(rf"""["']{re.escape(n)}["']""", source)}
     logs = {n: o if declared else replace(o, over="") for n, o in present.items()}
     if not logs:
-        yield Unbound(path, "metric", f"{path} logs none of {', '.join(LOGGED)}")
+        reason = f"its source names none of the {len(LOGGED)} known metrics, such as {next(iter(LOGGED))}"
+        yield Unbound(path, "metric", reason)
         return
 
     tensors = {

@@ -107,7 +107,7 @@ class Unit:
         )
 
     def _enters_a_file(self) -> bool:
-        """Whether the code that was entered so far is in a file of the functions that the request selects."""
+        """Whether any function entered so far is in the file of a function that the request selects."""
         return any(in_file_of(name.partition(":")[0], self.request.enters) for name in self.names)
 
     def _smoke_check(self) -> tuple[str, str]:

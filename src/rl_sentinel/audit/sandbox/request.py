@@ -17,15 +17,33 @@ Task = Literal["audit", "boundaries", "entered", "influence", "replay"]
 class Request:
     """One job for a worker.
 
-    ``root`` is the folder that holds the target's import package; ``boundaries`` are path patterns, one of which must
-    match; ``budget`` is the number of random cases per law and boundary besides all small cases, or 0 to try only the
-    leading cases; ``enters`` are functions of the target, ``FILE:NAME``, one of which a boundary must name or enter;
-    ``function`` is a user's ``module:name`` with its ``stage``, ``algorithm``, ``claims``, its bindings (``bind``) and
-    the ``numbers`` of its formula; ``recipe`` is a recipe of the trainer as JSON, and ``search_path`` the folders where
-    modules that it names are found; ``records`` are the stored findings to replay;
-    ``target`` is provenance for the evidence. With ``records_code``, events say which functions of the target decided
-    each verdict. ``unchanged`` maps boundaries (path and setting, joined by a line break) to digests of their
-    descriptions: a boundary with this digest is not checked, if the loaded modules are still ``modules``.
+    Attributes:
+        task: the kind of job.
+        framework: name of the framework; ``own`` for a user's function, ``rl_sentinel.train`` for a recipe.
+        root: folder that contains the target's import package or the user's module.
+        version: requested or installed release of the target; empty for other targets.
+        overlays: folders for ``sys.path`` with the small packages that the target imports.
+        laws: codes of the laws to check; empty for all.
+        ignore: codes of laws that are not checked.
+        boundaries: path patterns, one of which must match; empty for all.
+        enters: functions of the target, ``FILE:NAME``, one of which a boundary must name or enter; empty for all.
+        seed: seed of the random cases.
+        budget: random cases per law and boundary besides all small cases; 0 to try only the leading cases.
+        jobs: number of processes that run at a time.
+        function: a user's function as ``module:name``.
+        stage: the function's stage.
+        algorithm: the function's algorithm.
+        claims: the function's claims.
+        bind: the bindings of the function's parameters.
+        numbers: the numbers of the function's formula.
+        recipe: a recipe of the trainer as JSON.
+        search_path: folders of the modules that the recipe names.
+        records: stored findings to replay.
+        target: provenance for the evidence.
+        records_code: whether events say which functions of the target decided each verdict.
+        unchanged: boundary (path and setting, joined by a line break) -> digest of its description; a boundary that
+            still has this digest is not checked, if the loaded modules are still ``modules``.
+        modules: the modules that were loaded when ``unchanged`` was recorded.
     """
 
     task: Task

@@ -227,19 +227,19 @@ def _function(target: TargetSpec) -> Source:
     if module_spec is None or module_spec.origin is None:
         missing, fix = (
             f"{top!r} is not in this folder and not installed",
-            f"run in the folder of {top}, or install {top}",
+            f"run in the folder that contains {top}, or install {top}",
         )
         if top == "__main__":
             missing, fix = "'__main__' is the running program", "write target as FILE.py:function"
         if module_spec is not None:
             missing = f"{top!r} is a folder without __init__.py"
             fix = "add the file, or write target as FILE.py:function"
-        raise SentinelError(f"target is {target.text!r}, expected a module: {missing}, {fix}")
+        raise SentinelError(f"target is {target.text!r}, expected a module: {missing}; {fix}")
     place = Path(module_spec.origin)
     nearest = next((folder / f"{top}.py" for folder in folders if (folder / f"{top}.py").is_file()), None)
     if nearest and nearest.resolve() != place.resolve():  # the other module is imported already
         reason = f"has the same name as a module that is imported or found before it ({place})"
-        message = f"target is {target.text!r}: {nearest} {reason}, rename the file"
+        message = f"target is {target.text!r}: {nearest} {reason}; rename the file"
         raise SentinelError(message)
     if place.suffix != ".py":
         message = f"target is {target.text!r}: module {top!r} has no Python source ({place}), expected a .py file"

@@ -1,4 +1,4 @@
-"""Install the light packages that a target needs at run time, in the cache and not in the user's environment."""
+"""Install the small packages that a target imports at run time, in the cache and not in the user's environment."""
 
 import hashlib
 from pathlib import Path
@@ -10,7 +10,7 @@ from rl_sentinel.core.errors import SentinelError
 
 
 def overlays(framework: Framework, version: str) -> tuple[str, ...]:
-    """Folders for ``sys.path`` with the target's light packages at locked versions.
+    """Folders for ``sys.path`` with the small packages that the target imports, pinned; empty if it needs none.
 
     Raises:
         SentinelError: if the packages are not in the cache and cannot be fetched.

@@ -66,9 +66,12 @@ def resolve_in_module(
         SentinelError: as for :func:`resolve_in_package`.
     """
     functions = {n: f for n, f in vars(module).items() if inspect.isfunction(f) and f.__module__ == module.__name__}
-    functions = {n: f for n, f in functions.items() if not n.startswith("_") and fnmatchcase(n, named)}
-    functions = {n: f for n, f in functions.items() if not _other_columns(f, columns)}
+    public = {n: f for n, f in functions.items() if not n.startswith("_")}
+    functions = {n: f for n, f in public.items() if fnmatchcase(n, named) and not _other_columns(f, columns)}
     if component.name not in functions:
+        if component.name in public:
+            choices = ", ".join(functions)
+            raise SentinelError(f"{table} {component.name!r} is not available here, expected one of {choices}")
         raise SentinelError(f"{table} {component.name!r} is unknown, {nearest(component.name, list(functions))}")
     function = wrap_function(table, component.name, functions[component.name], component.parameters, None)
     return bind_parameters(table, function, component.parameters, columns)

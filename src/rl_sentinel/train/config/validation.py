@@ -176,6 +176,14 @@ def _validate_evaluation(recipe: Recipe) -> None:
 def _validate_columns(recipe: Recipe, reads: frozenset[str], parts: tuple[str, ...]) -> None:
     """Reject settings that do not fit the columns that are read, and a critic of a loaded policy."""
     estimator, rollout = recipe.estimator.name, recipe.rollout
+    if "value" in reads and recipe.policy.load:
+        missing = recipe.critic is None
+        add, remove = (" and add [critic]", "") if missing else ("", " and remove [critic]")
+        raise SentinelError(
+            f"critic is {'missing' if missing else 'set'} with policy.load, expected a policy from scratch with "
+            f"estimator {estimator}, which reads values: a critic cannot copy a loaded policy; remove policy.load{add},"
+            f" or choose an estimator that reads no values{remove}"
+        )
     if "value" in reads and recipe.critic is None:
         raise SentinelError(
             f"critic is missing, expected a critic with estimator {estimator}, which reads values: add [critic] with "
@@ -184,11 +192,6 @@ def _validate_columns(recipe: Recipe, reads: frozenset[str], parts: tuple[str, .
     if "value" not in reads and recipe.critic is not None:
         raise SentinelError(
             f"critic is set, expected no critic with estimator {estimator}, which reads no values: remove [critic]"
-        )
-    if recipe.policy.load and recipe.critic is not None:
-        raise SentinelError(
-            "critic is set with policy.load, expected only one of them: a critic can copy the tiny policy that starts "
-            "from scratch, but not a loaded policy"
         )
     if "chosen" in reads and recipe.loss.chosen is None:
         raise SentinelError(

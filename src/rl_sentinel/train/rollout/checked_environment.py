@@ -31,7 +31,7 @@ class CheckedEnvironment:
         self._inner, self._name = inner, name
         tasks = any(callable(getattr(inner, n, None)) for n in ("task", "numbered_task"))
         if not tasks or not callable(getattr(inner, "reply", None)):
-            fix = "name a class with the methods of train/rollout/interfaces.py"
+            fix = "name a class with the methods of Environment in rl_sentinel.train.rollout.interfaces"
             raise SentinelError(
                 f"environment.name {name!r} is {describe(inner)}, expected methods task() or numbered_task(), and "
                 f"reply(): {fix}"

@@ -77,7 +77,8 @@ def build_rewards(key: str, value: object, columns: Collection[str]) -> tuple[Re
     """
     tables = [{"function": value}] if isinstance(value, str) else value
     if not isinstance(tables, (list, tuple)) or not tables or not all(isinstance(t, Mapping) for t in tables):
-        expected = 'a function, such as "file.py:function", or a list of [{ function = "file.py:function" }]'
+        one = '"file.py:function"'
+        expected = f"a function, such as {one}, or a list of tables, such as [{{ function = {one} }}]"
         raise SentinelError(f"{key} is {describe(value)}, expected {expected}")
     rewards = tuple(_build(f"{key}[{n}]" if len(tables) > 1 else key, t, columns) for n, t in enumerate(tables))
     names = [r.name for r in rewards]

@@ -136,5 +136,5 @@ def _load_weights(policy: Policy, weights: Mapping[str, Tensor], folder: Path) -
         reason = " ".join(str(error).split())[:120]
         raise SentinelError(
             f"checkpoint in {folder} does not fit recipe.json ({reason}), expected weights of the same names and "
-            "shapes: recipe.json or the model of policy.load has changed since the run"
+            "shapes: recipe.json or the model of policy.load has changed since the run; restore it, or name another run"
         ) from error
