@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import rl_sentinel.adapters
+from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.audit.repro.call_source import Source, wrapped
 from rl_sentinel.audit.repro.literal import Unwritable
 from rl_sentinel.core.call import Call, Function, Use
@@ -52,6 +53,18 @@ def test_names_that_are_no_identifiers() -> None:
     text = Source()
     assert text.text(Call("types.SimpleNamespace", (), {"actor.lam": 1.0})) == "SimpleNamespace(**{'actor.lam': 1.0})"
     assert text.text(Use("self").attribute("seen")) == "owner.seen"
+
+
+def test_a_function_of_another_function_is_not_included() -> None:
+    """A decorated function is, although its wrapper is such a function."""
+    number = 2.0
+
+    def inner(x: float) -> float:
+        return x * number
+
+    with pytest.raises(Unwritable, match="inner uses number of the function around it"):
+        Source().include(inner)
+    assert Source().include(replaced_globals) == "replaced_globals"
 
 
 def test_long_text_is_broken() -> None:

@@ -7,7 +7,6 @@ from rl_sentinel.core.case import Case
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.phrasing import shortened
 
-
 #: The framework of findings of the trainer with a recipe.
 TRAINER = "rl_sentinel.train"
 

@@ -101,6 +101,8 @@ class Source:
         if name in self.included:
             return name
         self.included[name] = ""
+        if outer := getattr(getattr(inspect.unwrap(definition), "__code__", None), "co_freevars", ()):
+            raise Unwritable(f"{name} uses {outer[0]} of the function around it, which a script cannot contain")
         try:
             tree = parse_source(textwrap.dedent(inspect.getsource(definition)))
         except (OSError, TypeError) as error:
@@ -114,9 +116,8 @@ class Source:
         module = sys.modules[definition.__module__]
         for used in _names_used(tree):
             self._define(used, module)
-        text = ast.unparse(tree)
         del self.included[name]
-        self.included[name] = text
+        self.included[name] = ast.unparse(tree)
         return name
 
     def _define(self, name: str, module: ModuleType) -> None:
@@ -127,9 +128,8 @@ class Source:
         if isinstance(value, ModuleType) and _of_package(value.__name__):
             raise Unwritable(f"{module.__name__} uses the module {value.__name__}, which a script cannot contain")
         if isinstance(value, ModuleType):
-            self.names.imports[f"import {value.__name__} as {name}" if name != value.__name__ else f"import {name}"] = (
-                None
-            )
+            alias = "" if name == value.__name__ else f" as {name}"
+            self.names.imports[f"import {value.__name__}{alias}"] = None
         elif _is_definition(value) and _of_package(value.__module__):
             self.include(value)
         elif _is_definition(value) or hasattr(value, "__origin__") or callable(value):
