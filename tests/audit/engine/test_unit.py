@@ -16,7 +16,7 @@ from rl_sentinel.audit.sandbox.job import Event
 from rl_sentinel.audit.sandbox.request import Request
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output
-from rl_sentinel.core.case import Case
+from rl_sentinel.core.case import Case, Settings
 from rl_sentinel.core.errors import NotApplicable
 from rl_sentinel.core.expectations import Equal, Expectation
 from rl_sentinel.core.observation import Ask
@@ -106,8 +106,14 @@ def _doubled(ask: Ask, case: Case) -> Iterator[Expectation]:
         yield Equal(name, values * 2, values, None, 1.0, reason="it doubles")
 
 
+def _named(batch: Batch, settings: Settings) -> dict[str, Tensor]:  # noqa: ARG001 - a script calls it with both
+    return {"advantage": leaking(batch)}
+
+
 def test_script_shows_another_output_that_breaks_on_the_case() -> None:
     unit = _unit(leaking)
+    (step,) = unit.boundary.steps
+    unit.boundary = replace(unit.boundary, steps=(replace(step, call=_named),))  # a script contains no inner function
     unit.laws = [replace(laws()["MSK001"], expect=_doubled)]
     record = _verdicts(unit)["MSK001"]["evidence"]
     assert record["expectation"]["output"] == "gradient of reward"
