@@ -106,7 +106,7 @@ def _doubled(ask: Ask, case: Case) -> Iterator[Expectation]:
         yield Equal(name, values * 2, values, None, 1.0, reason="it doubles")
 
 
-def _named(batch: Batch, settings: Settings) -> dict[str, Tensor]:  # noqa: ARG001 - a script calls it with both
+def _named(batch: Batch, settings: Settings) -> dict[str, Tensor]:
     return {"advantage": leaking(batch)}
 
 
