@@ -109,7 +109,6 @@ def test_claims_of_one_function_have_its_name(tmp_path: Path, name: str, claims:
 @pytest.mark.parametrize(
     ("claims", "message"),
     [
-        ({"algorithm": "gae"}, r"has algorithm 'gae' in CLAIMS, which does not exist at stage policy-loss: "),
         ({"algorithm": "pop"}, r"has algorithm 'pop' in CLAIMS, which does not exist at stage policy-loss: .*'ppo'"),
         (["ppo"], r"has CLAIMS with \['ppo'\], expected a dict of texts"),
         ({"ratio": True}, r"has CLAIMS with 'ratio': True, expected a dict of texts"),
@@ -121,12 +120,21 @@ def test_claims_that_cannot_be_used_are_one_line(tmp_path: Path, claims: object,
     assert "\n" not in str(error.value)
 
 
-def test_an_algorithm_of_the_other_function_of_a_file_is_left_out(tmp_path: Path) -> None:
-    """GAE is no loss; the loss in the same file is then not compared with a formula."""
-    file = _module(tmp_path, ADVANTAGES, claims=repr({"algorithm": "opo"}))
+@pytest.mark.parametrize(("algorithm", "of_loss"), [("opo", None), ("rloo", None), ("dapo", "ppo"), ("ppo", "ppo")])
+def test_an_algorithm_of_the_estimator_is_not_that_of_a_loss_in_its_file(
+    tmp_path: Path, algorithm: str, of_loss: str | None
+) -> None:
+    """Such a loss is not compared with a formula; the name of a method counts for both functions."""
+    file = _module(tmp_path, ADVANTAGES, claims=repr({"algorithm": algorithm}))
     both = {"estimator": {"name": f"{file}:advantages"}, "loss": {"name": f"{file}:loss", "aggregation": "token-mean"}}
     advantages, loss = boundaries(TARGET, {**RECIPE, **both})
-    assert (value_of(advantages.claims.algorithm), loss.claims.algorithm) == ("opo", None)
+    assert (value_of(loss.claims.algorithm) if not loss.undecided else "ppo") == of_loss
+    assert value_of(advantages.claims.algorithm) == {"dapo": "grpo", "ppo": None}.get(algorithm, algorithm)
+
+
+def test_an_algorithm_of_no_loss_is_left_out(tmp_path: Path) -> None:
+    (loss,) = _loss(tmp_path, claims={"algorithm": "gae"})
+    assert loss.claims.algorithm is None
 
 
 @pytest.mark.parametrize(("choice", "sound"), [("minimum", True), ("maximum", False)])
@@ -157,12 +165,40 @@ def test_a_clip_range_that_is_in_no_code_is_named(tmp_path: Path) -> None:
     )
 
 
-def test_an_estimator_that_groups_by_position_gets_whole_groups(tmp_path: Path) -> None:
-    file = _module(tmp_path, BY_POSITION)
-    advantages, _ = boundaries(TARGET, {**RECIPE, "estimator": {"name": f"{file}:advantages", "num_generations": 4}})
-    for law in (FORMULA, CRASHES):
-        found = _judged(law, advantages)
-        assert (found.tried > 0, found.found) == (True, None)
+@pytest.mark.parametrize("name", ["num_generations=4", "n=4", "SIZE"])
+@pytest.mark.parametrize(("axis", "sound"), [("1", True), ("0", False)])
+def test_an_estimator_that_groups_by_position_gets_whole_groups(
+    tmp_path: Path, name: str, axis: str, sound: bool
+) -> None:
+    """The number of responses may be a parameter or a constant."""
+    text = BY_POSITION.replace("num_generations=4", name).replace("num_generations", name.partition("=")[0])
+    text = (
+        text.replace("live, SIZE)", "live)")
+        .replace("import torch", "import torch\nSIZE = 4")
+        .replace("mean(1", f"mean({axis}")
+    )
+    advantages, _ = boundaries(TARGET, {**RECIPE, "estimator": {"name": f"{_module(tmp_path, text)}:advantages"}})
+    assert (_judged(FORMULA, advantages).found is None) is sound
+    crashes = _judged(CRASHES, advantages)
+    assert (crashes.tried > 0, crashes.found) == (True, None)
+
+
+@pytest.mark.parametrize(("low", "high", "sound"), [("LOW", "HIGH", True), ("HIGH", "LOW", False)])
+def test_numbers_in_globals_have_the_roles_of_their_names(tmp_path: Path, low: str, high: str, sound: bool) -> None:
+    swapped = LOSS.replace("1 - LOW, 1 + HIGH", f"1 - {low}, 1 + {high}").replace("LOW", "CLIP_LOW")
+    file = _module(tmp_path, swapped.replace("HIGH", "CLIP_HIGH"), claims='{"algorithm": "ppo"}', choice="minimum")
+    _, loss = boundaries(TARGET, {**RECIPE, "loss": {"name": f"{file}:plain", "aggregation": "token-mean"}})
+    found = _judged(FORMULA, loss)
+    assert (found.tried > 0, found.found is None) == (True, sound)
+
+
+def test_a_value_that_a_recipe_refuses_is_no_error_of_a_law(tmp_path: Path) -> None:
+    """A lower clip range of 1 is allowed, and 8 times this number is not."""
+    text = LOSS.replace("mask, aggregation):", "mask, aggregation, clip_low=1.0):").replace("1 - LOW", "1 - clip_low")
+    file = _module(tmp_path, text, claims='{"algorithm": "ppo"}', choice="minimum")
+    table = {"name": f"{file}:_loss", "aggregation": "token-mean", "clip_low": 1.0}
+    _, loss = boundaries(TARGET, {**RECIPE, "loss": table})
+    assert _judged(NO_EFFECT, loss).found is None
 
 
 def test_the_number_of_responses_must_be_that_of_the_rollout(tmp_path: Path) -> None:

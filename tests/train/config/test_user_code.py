@@ -137,7 +137,8 @@ def test_results_are_checked() -> None:
     for wrong in (None, column, torch.zeros((), dtype=torch.long), 3.0):
         assert check_loss(wrong, (column,)) == "a float tensor without dimensions"
     assert check_advantages(column, ()) == ""
-    assert check_advantages(3.0, ()) == "a tensor of advantages"
+    for wrong in (3.0, column.half(), column.long()):
+        assert check_advantages(wrong, ()) == "a tensor of advantages in float32 or float64"
     assert check_ready(None, ()) == "a Ready, the type that signal.path.loss_ready returns"
     assert (describe(column), describe("x" * 99)) == ("a tensor of shape [2] with a gradient", "'" + "x" * 59 + "...")
 

@@ -61,7 +61,8 @@ def test_failing_server_stops_the_run_and_keeps_its_checkpoint(tmp_path: Path, s
 
     server.complete = failing  # type: ignore[method-assign]  # the server's fault
     with pytest.raises(
-        SentinelError, match=r"failed 5 times at /v1/completions \(status 400: RuntimeError: out of memory\): fix or"
+        SentinelError,
+        match=r"failed 5 times at /v1/completions \(status 400: RuntimeError: out of memory\): check the",
     ):
         train(config, cache=folder_cache(tmp_path))
     assert len(requests) == 2 + 5
@@ -76,7 +77,8 @@ def test_failing_server_stops_the_run_and_keeps_its_checkpoint(tmp_path: Path, s
 
 def test_unreachable_server_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(
-        SentinelError, match=r"rollout.url http://127.0.0.1:9 failed 5 times at /v1/weights \(.*refused.*\): fix or"
+        SentinelError,
+        match=r"rollout.url http://127.0.0.1:9 failed 5 times at /v1/weights \(.*refused.*\): check the",
     ):
         train(recipe(tmp_path, rollout=_remote("http://127.0.0.1:9")), cache=folder_cache(tmp_path))
 
@@ -91,7 +93,8 @@ def test_hanging_server_is_not_retried(server: Server) -> None:
     server.complete = hanging  # type: ignore[method-assign]  # the server's fault
     server.handle_error = lambda *_: None  # type: ignore[method-assign]  # the client has left
     with pytest.raises(
-        SentinelError, match=r"rollout.url http://\S+ did not respond within 0.2 s at /v1/completions: fix or start the"
+        SentinelError,
+        match=r"rollout.url http://\S+ did not respond within 0.2 s at /v1/completions: check the URL",
     ):
         http.Address(server.url, timeout=0.2).post("/v1/completions", {})
     hold.set()

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from rl_sentinel.adapters.library.arguments import NUMBERS, SIGNAL, arguments, columns, unbound
 from rl_sentinel.adapters.library.boundary_builder import bind, functions
-from rl_sentinel.adapters.library.losses import AGGREGATE, CUT, MODE, in_parts, loss_output, settings_of
+from rl_sentinel.adapters.library.losses import AGGREGATE, CUT, LOSS_OUTPUT, MODE, in_parts, settings_of
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output, Unbound
@@ -112,7 +112,7 @@ def _as_loss(  # noqa: PLR0913 - the fields of one row
         "policy-loss",
         compute,
         reads=reads,
-        outputs={"loss": loss_output(mode)},
+        outputs={"loss": LOSS_OUTPUT},
         settings={mode: {**_COEFFICIENT, **settings_of(mode)}},
         claims={"algorithm": f"{kind} as a loss", "aggregation": mode},
         follows=CUT,

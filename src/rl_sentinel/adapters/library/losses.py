@@ -36,7 +36,7 @@ DENOMINATORS: Mapping[str, Callable[[Batch], Tensor]] = {
     "token-mean": lambda b: b.mask.sum(),
     "sequence-mean-token-mean": lambda b: b.live.sum(),
     "sequence-mean-token-sum": lambda b: b.live.sum(),
-    "token-sum": lambda b: torch.tensor(LENGTH * b.rows),
+    "token-sum": lambda b: LENGTH * b.live.sum(),
 }
 PROMPTS = "prompt-mean"
 MODES = (*DENOMINATORS, PROMPTS)
@@ -84,7 +84,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             "aggregate",
             _aggregate,
             reads=f"advantage mask {columns_of_mode(mode)}",
-            outputs={"loss": loss_output(mode)},
+            outputs={"loss": LOSS_OUTPUT},
             settings={mode: settings_of(mode)},
             claims={"aggregation": mode, "denominator": "given", "mean": "yes", "masked-slots": "any"},
             follows=CUT,
@@ -96,7 +96,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             "aggregate",
             _aggregate_with_counted_denominator,
             reads="advantage mask",
-            outputs={"loss": loss_output(mode)},
+            outputs={"loss": LOSS_OUTPUT},
             settings={mode: settings_of(mode)},
             claims={"aggregation": mode, "mean": "yes", "masked-slots": "any"},
         )
@@ -104,6 +104,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 #: The rows of a mini-batch are split into ranks and micro-batches, whose losses are added.
 CUT: frozenset[Axis] = frozenset({"micro_batches", "ranks"})
+
+
+#: The loss as an output; rows without a trained token do not change it.
+LOSS_OUTPUT = Output("", "", "loss", over="live")
 
 
 def settings_of(mode: str) -> Settings:
@@ -114,11 +118,6 @@ def settings_of(mode: str) -> Settings:
 def columns_of_mode(mode: str) -> str:
     """The columns that an aggregation mode reads besides the mask."""
     return "group" if mode == PROMPTS else ""
-
-
-def loss_output(mode: str) -> Output:
-    """The loss as an output; in all modes except ``token-sum``, rows without a trained token do not change it."""
-    return Output("", "", "loss", over="" if mode == "token-sum" else "live")
 
 
 def in_parts(
@@ -169,7 +168,7 @@ def _loss(target: Target, path: str, name: str, function: Callable[..., Any], st
         compute,
         reads=columns(function),
         # kl_cov rounds its share: a batch twice as large chooses other tokens, so no population is declared.
-        outputs={"loss": Output("", "", "loss") if name == "kl_cov" else loss_output(MODE)},
+        outputs={"loss": Output("", "", "loss") if name == "kl_cov" else LOSS_OUTPUT},
         settings={MODE: {**plain, **_CHOSEN_BY.get(name, {}), **settings_of(MODE)}},
         claims={"aggregation": MODE, **_CHOICE_KNOBS.get(name, {})},
         follows=CUT,
@@ -193,7 +192,7 @@ def _packed_loss(target: Target, path: str) -> Boundary:
         "policy-loss",
         compute,
         reads=f"{columns(function)} length",
-        outputs={"loss": loss_output(MODE)},
+        outputs={"loss": LOSS_OUTPUT},
         settings={MODE: {**numbers(function), **settings_of(MODE)}},
         claims={"aggregation": MODE},
         follows=CUT,
@@ -237,7 +236,7 @@ def _blocks(target: Target, mode: str, stored: str) -> Boundary:
         "policy-loss",
         lambda target, batch, settings: in_parts(target, batch, settings, one),
         reads=f"{columns(function)} length {columns_of_mode(mode)}",
-        outputs={"loss": loss_output(mode)},
+        outputs={"loss": LOSS_OUTPUT},
         settings={f"{mode}, {stored}": {**settings_of(mode), "stored": stored}},
         claims={"aggregation": mode},
         claims_of=f"{SIGNAL}.loss.importance_sampling.loss",

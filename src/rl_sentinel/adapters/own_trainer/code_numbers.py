@@ -6,7 +6,8 @@ from typing import Any
 
 from rl_sentinel.adapters.kit.number_fit import with_fitted_numbers
 from rl_sentinel.adapters.kit.number_trial import OPTIONAL, missing_numbers
-from rl_sentinel.adapters.kit.numbers_in_code import literals
+from rl_sentinel.adapters.kit.numbers import numbers_by_name
+from rl_sentinel.adapters.kit.numbers_in_code import literals, named_numbers
 from rl_sentinel.adapters.own_trainer.composition import Composition
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.claims import value_of
@@ -22,12 +23,16 @@ def with_numbers_of_code(composed: Composition, boundary: Boundary, function: Ca
         return boundary
     ((setting, known),) = boundary.settings.items()
     usual = replace(boundary, settings={"default": known})
+    by_name = numbers_by_name(named_numbers(function), boundary.stage)
+    held = {name: by_name[name] for name in missing_numbers(usual) if name in by_name}
+    usual = replace(boundary, settings={"default": {**known, **held}})
     fitted = with_fitted_numbers(composed.target, usual, literals(function))
     numbers = [name for name in missing_numbers(usual) if name not in OPTIONAL]
     reason = fitted.undecided
     if reason and numbers:
         table = "estimator" if boundary.stage == "advantage" else "loss"
-        keys = " and ".join(f"{table}.{name}" for name in numbers)
+        names = {"lambda": "lam"}  # a parameter cannot be called lambda
+        keys = " and ".join(f"{table}.{names.get(name, name)}" for name in numbers)
         reason = (
             f"not compared with the formula of {value_of(boundary.claims.algorithm)}, which needs "
             f"{' and '.join(numbers)}: make them parameters of the function, and set {keys} in the recipe"

@@ -27,6 +27,9 @@ STAGES: tuple[Stage, ...] = ("advantage", "policy-loss")
 #: Keys that a recipe must have and that the signal does not depend on.
 _IRRELEVANT: Mapping[str, Any] = {"out": "nowhere", "steps": 1, "environment": {"name": "none"}}
 
+#: Parameters of this library's estimators, which users copy -> names in formulas.
+_OF_LIBRARY: Mapping[str, str] = {"discount": "gamma", "decay": "lambda"}
+
 #: Names in formulas of weights of a KL or an entropy.
 _WEIGHTS = frozenset({"kl_loss_coef", "kl_coef", "entropy_coeff"})
 
@@ -58,7 +61,7 @@ class Composition:
         try:
             composed: Composition = self.target.cached(repr(tables), lambda: compose(self.target, tables, self.parts))
         except SentinelError as error:
-            raise ValueError(str(error)) from error
+            raise ValueError(str(error)) from None  # a number that a law sets, which a user has not written
         return composed
 
 
@@ -73,31 +76,32 @@ def compose(target: Target, tables: Mapping[str, Any], parts: tuple[str, ...]) -
 def stated_claims(composed: Composition, table: str, stage: Stage) -> dict[str, str]:
     """``CLAIMS`` about the function that a table of the recipe names, with the algorithm as formulas name it.
 
-    The algorithm may be the name of a method, such as Dr. GRPO. One that exists only for the other function of the same
-    file is left out.
+    The algorithm may be the name of a method, such as Dr. GRPO. An algorithm that exists only for the other function
+    (an estimator or a loss) is left out. If both are in one file, so is a method that is an algorithm of the other one.
 
     Raises:
-        SentinelError: if no function of a recipe has such an algorithm.
+        SentinelError: if neither an estimator nor a loss has such an algorithm.
     """
     claims, name = dict(composed.selection.claims[STAGES.index(stage)]), composed.tables[table]["name"]
     stated = claims.pop("algorithm", "")
     if not stated or ":" not in name:
         return claims | ({"algorithm": stated} if stated else {})
-    found, more = algorithm_of(stated, stage)
-    if found:
-        return {key: text for key, text in more.items() if key != "aggregation"} | claims | {"algorithm": found}
     others: Mapping[Stage, tuple[str, Stage]] = {
         "advantage": ("loss", "policy-loss"),
         "policy-loss": ("estimator", "advantage"),
     }
     other, other_stage = others[stage]
-    same_file = composed.tables[other]["name"].rpartition(":")[0] == name.rpartition(":")[0]
-    if same_file and algorithm_of(stated, other_stage)[0]:
+    found, more = algorithm_of(stated, stage)
+    if not (found or algorithm_of(stated, other_stage)[0]):
+        raise SentinelError(
+            f"{table} {name!r} has algorithm {stated!r} in CLAIMS, which does not exist at stage {stage}: "
+            f"{nearest(stated, known_algorithms(stage))}"
+        )
+    shared = composed.tables[other]["name"].rpartition(":")[0] == name.rpartition(":")[0]
+    direct, of_other = (algorithm_of(stated, one)[0] == stated for one in (stage, other_stage))
+    if not found or (shared and of_other and not direct):
         return claims
-    raise SentinelError(
-        f"{table} {name!r} has algorithm {stated!r} in CLAIMS, which does not exist at stage {stage}: "
-        f"{nearest(stated, known_algorithms(stage))}"
-    )
+    return {key: text for key, text in more.items() if key != "aggregation"} | claims | {"algorithm": found}
 
 
 def settable_claims(claims: Mapping[str, str], names: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
@@ -129,7 +133,8 @@ def formula_names(numbers: Settings, stage: Stage, *, own: bool) -> dict[str, tu
     found = numbers_by_name(marked, stage) if own else {}
     for name, value in marked.items():
         inside = tuple(n for n, x in found.items() if x == value and n not in _WEIGHTS and n not in {*numbers} - {name})
-        names[name] = inside or (name,)
+        usual = _OF_LIBRARY.get(name, name) if own and stage == "advantage" else name
+        names[name] = inside or (usual,)
     return names
 
 

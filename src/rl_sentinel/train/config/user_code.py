@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from rl_sentinel.core.errors import InputError, SentinelError
@@ -157,7 +158,10 @@ def as_loss(name: str, function: Callable[..., Tensor]) -> Callable[..., Tensor]
             "aggregation.denominator, or pass it to signal.reduce.aggregate"
         )
     logprob = parameters.get("logprob")
-    if logprob is None or (logprob.kind is not logprob.KEYWORD_ONLY and next(iter(parameters)) == "logprob"):
+    only_named = all(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    if (logprob is None and not only_named) or (
+        logprob is not None and logprob.kind is not logprob.KEYWORD_ONLY and next(iter(parameters)) == "logprob"
+    ):
         return function
 
     @wraps(function)
@@ -183,8 +187,9 @@ def table_in_errors(table: str, parameters: Collection[str]) -> Iterator[None]:
 
 
 def check_advantages(result: object, _args: tuple[Any, ...]) -> str:
-    """A :data:`ResultCheck` of an estimator: its result is a tensor."""
-    return "" if isinstance(result, Tensor) else "a tensor of advantages"
+    """A :data:`ResultCheck` of an estimator: its result is a tensor of float32 or float64."""
+    valid = isinstance(result, Tensor) and result.dtype in (torch.float32, torch.float64)
+    return "" if valid else "a tensor of advantages in float32 or float64"
 
 
 def check_loss(result: object, args: tuple[Any, ...]) -> str:
@@ -203,7 +208,8 @@ def check_ready(result: object, _args: tuple[Any, ...]) -> str:
 def describe(value: object) -> str:
     """A value in a few words, for a message."""
     if isinstance(value, Tensor):
-        return f"a tensor of shape {list(value.shape)}" + (" with a gradient" if value.requires_grad else "")
+        kind = "" if value.dtype == torch.float32 else f" {str(value.dtype).removeprefix('torch.')}"
+        return f"a{kind} tensor of shape {list(value.shape)}" + (" with a gradient" if value.requires_grad else "")
     return shortened(value)
 
 

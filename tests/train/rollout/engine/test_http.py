@@ -80,7 +80,7 @@ def test_other_server_is_one_line(answer_bytes: bytes, words: str) -> None:
         thread.start()
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         with pytest.raises(
-            SentinelError, match=rf"rollout.url {url} failed 1 times at /x \(.*{words}.*\): fix or start"
+            SentinelError, match=rf"rollout.url {url} failed 1 times at /x \(.*{words}.*\): check the URL"
         ) as error:
             http.Address(url, tries=1, timeout=10).post("/x", {})
         thread.join()
