@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -153,11 +154,15 @@ def _any_order(advantage: Tensor, *, logprob: Tensor, aggregation: object) -> Te
     return (advantage * logprob).sum()
 
 
+def _all_named(**columns: Any) -> Tensor:
+    return _any_order(columns["advantage"], logprob=columns["logprob"], aggregation=None)
+
+
 def _with_more(logprob: Tensor, **columns: Tensor) -> Tensor:
     return (logprob * columns["advantage"]).sum()
 
 
-@pytest.mark.parametrize("loss", [_any_order, _with_more, partial(_any_order)])
+@pytest.mark.parametrize("loss", [_any_order, _with_more, _all_named, partial(_any_order)])
 def test_a_loss_takes_log_probs_wherever_its_signature_has_them(loss: Callable[..., Tensor]) -> None:
     found = as_loss("own.py:loss", loss)
     logprob, advantage = torch.tensor([2.0]), torch.tensor([3.0])

@@ -103,11 +103,8 @@ def _groups_by_position(composed: Composition, numbers: Settings) -> bool:
     """
     rollout, claims = composed.recipe.rollout, stated_claims(composed, "estimator", "advantage")
     by_step = rollout.turns > 1 and not rollout.merged
-    if (
-        by_step
-        or rollout.responses == 1
-        or "group" in inspect.signature(composed.selection.choices.estimator).parameters
-    ):
+    read = inspect.signature(composed.selection.choices.estimator).parameters
+    if by_step or rollout.responses == 1 or "group" in read:
         return False
     sizes = [name for name in numbers if role_of(name) == "group_size"]
     for name in sizes:

@@ -157,11 +157,9 @@ def as_loss(name: str, function: Callable[..., Tensor]) -> Callable[..., Tensor]
             f"loss {name!r} has no parameter aggregation, expected one: divide the sum of the token losses by "
             "aggregation.denominator, or pass it to signal.reduce.aggregate"
         )
-    logprob = parameters.get("logprob")
-    only_named = all(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    if (logprob is None and not only_named) or (
-        logprob is not None and logprob.kind is not logprob.KEYWORD_ONLY and next(iter(parameters)) == "logprob"
-    ):
+    first = next(iter(parameters.values()))
+    takes_it_first = first.name == "logprob" and first.kind is not first.KEYWORD_ONLY
+    if takes_it_first or ("logprob" not in parameters and first.kind is not first.VAR_KEYWORD):
         return function
 
     @wraps(function)
