@@ -69,9 +69,7 @@ def test_own_function_without_a_formula_is_named(tmp_path: Path, audits: list[Ve
         audits.append(replace(ERRORED, law="REF001", boundary=path, outcome="not-applicable", reason=reason))
     said = _certified(tmp_path, recipe(estimator={"name": f"{tmp_path / 'own.py'}:advantages"}))
     (line,) = [line for line in said if "formula" in line]
-    assert line.startswith(
-        "estimator is not compared with a formula: CLAIMS in its file state no algorithm, or the rec"
-    )
+    assert line.startswith("estimator is not compared with a formula: CLAIMS state no algorithm for it (write a dict ")
     assert json.loads((tmp_path / FILE).read_text())["not_compared"] == ["loss", "estimator"]
 
 

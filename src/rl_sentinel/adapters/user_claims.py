@@ -171,6 +171,17 @@ def algorithm_of(name: str, stage: Stage) -> tuple[str, Mapping[str, str]]:
     return (found, more) if found in known_algorithms(stage) else ("", {})
 
 
+def names_method(name: str, stage: Stage) -> bool:
+    """Whether a name stands for an algorithm of a stage only as that of a whole method.
+
+    Example:
+        >>> from rl_sentinel.adapters.user_claims import names_method
+        >>> names_method("RLOO", "policy-loss"), names_method("RLOO", "advantage")
+        (True, False)
+    """
+    return stage in ALIASES.get(_named(name, stage)[0], {})
+
+
 def _named(algorithm: str, stage: Stage) -> tuple[str, str, Mapping[str, str]]:
     """The usual spelling of an algorithm or method, the algorithm that it stands for at a stage, and further claims."""
     known = known_algorithms(stage)

@@ -41,7 +41,8 @@ SEED = 0
 
 #: Why a function of the user's own may have no formula.
 _WHY_NOT = (
-    "CLAIMS in its file state no algorithm, or the recipe changes rewards before or advantages after it (docs/train.md)"
+    "CLAIMS state no algorithm for it (write a dict for each function if its file has several), or the recipe changes "
+    "rewards before or advantages after it (docs/train.md)"
 )
 
 #: The command that lists everything, since ``train`` writes no report.

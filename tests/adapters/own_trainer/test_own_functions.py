@@ -120,7 +120,9 @@ def test_claims_that_cannot_be_used_are_one_line(tmp_path: Path, claims: object,
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(("algorithm", "of_loss"), [("opo", None), ("rloo", None), ("dapo", "ppo"), ("ppo", "ppo")])
+@pytest.mark.parametrize(
+    ("algorithm", "of_loss"), [("opo", None), ("rloo", None), ("RLOO", None), ("dapo", "ppo"), ("ppo", "ppo")]
+)
 def test_an_algorithm_of_the_estimator_is_not_that_of_a_loss_in_its_file(
     tmp_path: Path, algorithm: str, of_loss: str | None
 ) -> None:
@@ -129,7 +131,7 @@ def test_an_algorithm_of_the_estimator_is_not_that_of_a_loss_in_its_file(
     both = {"estimator": {"name": f"{file}:advantages"}, "loss": {"name": f"{file}:loss", "aggregation": "token-mean"}}
     advantages, loss = boundaries(TARGET, {**RECIPE, **both})
     assert (value_of(loss.claims.algorithm) if not loss.undecided else "ppo") == of_loss
-    assert value_of(advantages.claims.algorithm) == {"dapo": "grpo", "ppo": None}.get(algorithm, algorithm)
+    assert value_of(advantages.claims.algorithm) == {"dapo": "grpo", "ppo": None}.get(algorithm, algorithm.lower())
 
 
 def test_an_algorithm_of_no_loss_is_left_out(tmp_path: Path) -> None:
@@ -190,6 +192,28 @@ def test_numbers_in_globals_have_the_roles_of_their_names(tmp_path: Path, low: s
     _, loss = boundaries(TARGET, {**RECIPE, "loss": {"name": f"{file}:plain", "aggregation": "token-mean"}})
     found = _judged(FORMULA, loss)
     assert (found.tried > 0, found.found is None) == (True, sound)
+
+
+@pytest.mark.parametrize(("choice", "sound"), [("minimum", True), ("maximum", False)])
+@pytest.mark.parametrize(
+    ("bounds", "table"),
+    [
+        ("CLIP_LOW, CLIP_HIGH", {}),
+        ("1 - low_side, 1 + high_side", {"low_side": 0.1, "high_side": 0.35}),
+    ],
+    ids=["bounds in globals", "values of the recipe"],
+)
+def test_numbers_are_tried_in_their_other_forms(
+    tmp_path: Path, bounds: str, table: Mapping[str, float], choice: str, sound: bool
+) -> None:
+    """Globals that are bounds of the ratio, and parameters whose names are not known."""
+    text = LOSS.replace("1 - LOW, 1 + HIGH", bounds).replace("LOW, HIGH = 0.2, 0.28", "CLIP_LOW, CLIP_HIGH = 0.8, 1.28")
+    text = text.replace("mask, aggregation):", "".join(f"{n}=0.2, " for n in table).join(("mask, ", "aggregation):")))
+    file = _module(tmp_path, text, claims='{"algorithm": "ppo"}', choice=choice)
+    loss_table = {"name": f"{file}:_loss", "aggregation": "token-mean", **table}
+    _, loss = boundaries(TARGET, {**RECIPE, "loss": loss_table})
+    found = _judged(FORMULA, loss) if not loss.undecided else None
+    assert (found is not None and found.found is None) is sound
 
 
 def test_a_value_that_a_recipe_refuses_is_no_error_of_a_law(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from rl_sentinel.adapters.kit.number_fit import with_fitted_numbers
 from rl_sentinel.adapters.kit.number_trial import OPTIONAL, missing_numbers
 from rl_sentinel.adapters.kit.numbers import numbers_by_name
 from rl_sentinel.adapters.kit.numbers_in_code import literals, named_numbers
-from rl_sentinel.adapters.own_trainer.composition import Composition
+from rl_sentinel.adapters.own_trainer.composition import Composition, numbers_of
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.claims import value_of
 
@@ -25,8 +25,9 @@ def with_numbers_of_code(composed: Composition, boundary: Boundary, function: Ca
     usual = replace(boundary, settings={"default": known})
     by_name = numbers_by_name(named_numbers(function), boundary.stage)
     held = {name: by_name[name] for name in missing_numbers(usual) if name in by_name}
-    usual = replace(boundary, settings={"default": {**known, **held}})
-    fitted = with_fitted_numbers(composed.target, usual, literals(function))
+    if float(held.get("clip_high") or 0) <= 1:  # else a bound of the ratio, which the search for literals converts
+        usual = replace(boundary, settings={"default": {**known, **held}})
+    fitted = with_fitted_numbers(composed.target, usual, literals(function, numbers_of(function)))
     numbers = [name for name in missing_numbers(usual) if name not in OPTIONAL]
     reason = fitted.undecided
     if reason and numbers:

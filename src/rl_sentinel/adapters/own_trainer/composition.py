@@ -9,7 +9,7 @@ from typing import Any
 from rl_sentinel.adapters.kit.numbers import numbers_by_name
 from rl_sentinel.adapters.own_trainer.batch_episodes import TRAIN
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.user_claims import algorithm_of, known_algorithms
+from rl_sentinel.adapters.user_claims import algorithm_of, known_algorithms, names_method
 from rl_sentinel.core.batch import COLUMNS
 from rl_sentinel.core.boundary import Stage
 from rl_sentinel.core.case import Settings
@@ -98,8 +98,8 @@ def stated_claims(composed: Composition, table: str, stage: Stage) -> dict[str, 
             f"{nearest(stated, known_algorithms(stage))}"
         )
     shared = composed.tables[other]["name"].rpartition(":")[0] == name.rpartition(":")[0]
-    direct, of_other = (algorithm_of(stated, one)[0] == stated for one in (stage, other_stage))
-    if not found or (shared and of_other and not direct):
+    of_other = bool(algorithm_of(stated, other_stage)[0]) and not names_method(stated, other_stage)
+    if not found or (shared and of_other and names_method(stated, stage)):
         return claims
     return {key: text for key, text in more.items() if key != "aggregation"} | claims | {"algorithm": found}
 
