@@ -61,10 +61,10 @@ CRITIC = """
                 )
                 (loss * SHARE).backward()
                 weight = mask.sum() / tokens.clamp(min=1) * (len(data) / len(mask))
-                logged["critic/vf_loss"].append(float(loss * (TERM)))
+                logged["critic/vf_loss"].append(float(loss.detach() * (TERM)))
                 logged["critic/vf_clipfrac"].append(float(clipped * weight))
                 mean = (values * mask).sum() / mask.sum().clamp(min=1)
-                logged["critic/vpred_mean"].append(float(mean * WEIGHT))
+                logged["critic/vpred_mean"].append(float(mean.detach() * WEIGHT))
             self.critic_optimizer.step()
             self.critic_optimizer.zero_grad()
             return logged

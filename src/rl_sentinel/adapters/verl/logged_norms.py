@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -44,8 +45,8 @@ from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec, Inputs
 from rl_sentinel.core.errors import NotApplicable
 
-#: Mini-batches of an update.
-PARTS = 2
+#: Mini-batches of an update, and the name of the result of an update.
+PARTS, USED = 2, "used"
 
 _EACH = (
     "dp_actor.py and dp_critic.py, update: append_to_dict collects what each mini-batch logs; ray_trainer.py, "
@@ -137,35 +138,56 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _logged(target: Target, role: Role, owner: str, source: str) -> Iterator[Boundary]:
+    yield _boundary(
+        role.update, step_of_worker(target, role, owner, source, logged_norms, metric=Constant(role.metric))
+    )
+
+
+def step_of_worker(  # noqa: PLR0913 - an update, its worker, and the function that runs it
+    target: Target,
+    role: Role,
+    owner: str,
+    source: str,
+    call: Callable[..., Any],
+    options: Mapping[str, Codec] = MappingProxyType({}),
+    **more: Codec,
+) -> Step:
+    """The step that runs the update of a worker in two mini-batches with ``call``; ``source`` is that of the update.
+
+    ``options`` are further fields of the worker's configuration, and ``more`` further arguments of ``call``.
+    """
+    sizes = update_sizes(source)
     size = Derived(lambda inputs: inputs.batch.rows // PARTS)
-    sizes = {
-        **update_sizes(source),
-        **dict.fromkeys(update_sizes(source), size),
-        "use_dynamic_bsz": Constant(value=False),
-    }
-    step = Step(
-        call=logged_norms,
-        name="norms",
+    fields = {**sizes, **dict.fromkeys(sizes, size), "use_dynamic_bsz": Constant(value=False), **options}
+    return Step(
+        call=call,
+        name=USED,
         fakes=accelerator_fakes(target, owner.rpartition(".")[0], source),
         arguments={
             "update": Constant(Function(role.update)),
-            "worker": worker_object(role.make, owner, role.config(target, sizes), role.outputs, **role.at),
+            "worker": worker_object(role.make, owner, role.config(target, fields), role.outputs, **role.at),
             "data": worker_data(role.columns, **constants(temperature=1.0, multi_turn=True)),
-            "metric": Constant(role.metric),
+            **more,
         },
         produced_by={"data": f"{MASK_PRODUCER}; ray_trainer.py, fit: the whole batch"},
     )
-    yield _boundary(role.update, step)
 
 
 def _of_training_worker(target: Target) -> Boundary:
-    """The boundary of the worker around an engine, with the arguments of its whole update."""
+    steps, numbers = steps_of_training_worker(target, norms_of_training_worker)
+    return _boundary(TRAIN, *steps, numbers=numbers)
+
+
+def steps_of_training_worker(
+    target: Target, call: Callable[..., Any], produced_by: Mapping[str, str] = MappingProxyType({}), **more: Codec
+) -> tuple[tuple[Step, ...], Settings]:
+    """Steps and settings of the worker around an engine, with the arguments of its whole update; ``call`` runs it."""
     whole = update_of_actor(target)[0]
     number, engine = next((number, step) for number, step in enumerate(whole.steps) if step.name == "trained")
     step = replace(
         engine,
-        name="norms",
-        call=norms_of_training_worker,
+        name=USED,
+        call=call,
         arguments={
             "worker": Constant(Function(WORKER)),
             "owner": Constant(Function(ENGINE)),
@@ -173,10 +195,12 @@ def _of_training_worker(target: Target) -> Boundary:
             "model": engine.arguments["self"],
             "data": engine.arguments["data"],
             "loss_function": engine.arguments["loss_function"],
+            **more,
         },
         fakes={**engine.fakes, **{path: fake for path, fake in FAKES.items() if target.has(path)}},
+        produced_by={**engine.produced_by, **produced_by},
     )
-    return _boundary(TRAIN, *whole.steps[:number], step, numbers=next(iter(whole.settings.values())))
+    return (*whole.steps[:number], step), next(iter(whole.settings.values()))
 
 
 def _boundary(path: str, *steps: Step, numbers: Settings | None = None) -> Boundary:
@@ -185,7 +209,7 @@ def _boundary(path: str, *steps: Step, numbers: Settings | None = None) -> Bound
         stage="batch",
         steps=steps,
         reads=frozenset({"mask"}),
-        outputs={"norms logged of the mini-batch": Output("B", "uses", "uses", at=Use("norms"), form=PerRow("list"))},
+        outputs={"norms logged of the mini-batch": Output("B", "uses", "uses", at=Use(USED), form=PerRow("list"))},
         settings={"two mini-batches": numbers or {}},
         claims=claims(_EACH),
         reach="data.train_batch_size twice the mini-batch size",

@@ -3,7 +3,6 @@
 import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,26 +13,33 @@ from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.kit.value_codecs import Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, constants, try_bind
-from rl_sentinel.adapters.verl.engine import LOSS, update_of_actor
+from rl_sentinel.adapters.verl.arguments import try_bind
+from rl_sentinel.adapters.verl.engine import LOSS
 from rl_sentinel.adapters.verl.fakes import EngineFake, ModelFake
-from rl_sentinel.adapters.verl.logged_norms import PARTS, ROLES, Role, even, in_two_parts
+from rl_sentinel.adapters.verl.logged_norms import (
+    PARTS,
+    ROLES,
+    USED,
+    Role,
+    even,
+    in_two_parts,
+    step_of_worker,
+    steps_of_training_worker,
+)
 from rl_sentinel.adapters.verl.training_worker import (
     CHUNKS,
     COLLECTIVES,
     ENGINE,
-    FAKES,
     TRAIN,
     WORKER,
     engine_class,
     prepare_mini_batch,
     worker_of,
 )
-from rl_sentinel.adapters.verl.worker_batch import accelerator_fakes, update_sizes, worker_data, worker_object
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 
@@ -118,49 +124,16 @@ def uses_of_training_worker(  # noqa: PLR0913 - classes of the target, and what 
 
 def _of_worker(target: Target, role: Role, owner: str) -> Iterator[Boundary]:
     source = inspect.getsource(target.find(owner)).partition(f"def {role.update.rpartition('.')[2]}")[2]
-    size = Derived(lambda inputs: inputs.batch.rows // PARTS)
-    options = {
-        **update_sizes(source),
-        **dict.fromkeys(update_sizes(source), size),
-        "use_dynamic_bsz": Constant(value=False),
-        SETTING: Knob(SETTING),
-    }
-    step = Step(
-        call=uses_of_rows,
-        name="used",
-        fakes=accelerator_fakes(target, owner.rpartition(".")[0], source),
-        arguments={
-            "update": Constant(Function(role.update)),
-            "worker": worker_object(role.make, owner, role.config(target, options), role.outputs, **role.at),
-            "data": worker_data(role.columns, **constants(temperature=1.0, multi_turn=True)),
-            "epochs": Knob(SETTING),
-        },
-        produced_by={"data": f"{MASK_PRODUCER}; ray_trainer.py, fit: the whole batch"},
+    options = {SETTING: Knob(SETTING)}
+    yield _boundary(
+        role.update, step_of_worker(target, role, owner, source, uses_of_rows, options, epochs=Knob(SETTING))
     )
-    yield _boundary(role.update, step)
 
 
 def _of_training_worker(target: Target) -> Boundary:
-    """The boundary of the worker around an engine, with the arguments of its whole update."""
-    whole = update_of_actor(target)[0]
-    number, engine = next((number, step) for number, step in enumerate(whole.steps) if step.name == "trained")
-    step = replace(
-        engine,
-        name="used",
-        call=uses_of_training_worker,
-        arguments={
-            "worker": Constant(Function(WORKER)),
-            "owner": Constant(Function(ENGINE)),
-            "chunk": Constant(Function(CHUNKS)),
-            "model": engine.arguments["self"],
-            "data": engine.arguments["data"],
-            "loss_function": engine.arguments["loss_function"],
-            "epochs": Knob(SETTING),
-        },
-        fakes={**engine.fakes, **{path: fake for path, fake in FAKES.items() if target.has(path)}},
-        produced_by={"epochs": "trainer/ppo/ray_trainer.py, _update_actor and _update_critic: epochs=ppo_epochs"},
-    )
-    return _boundary(TRAIN, *whole.steps[:number], step, numbers=next(iter(whole.settings.values())))
+    produced_by = {"epochs": "trainer/ppo/ray_trainer.py, _update_actor and _update_critic: epochs=ppo_epochs"}
+    steps, numbers = steps_of_training_worker(target, uses_of_training_worker, produced_by, epochs=Knob(SETTING))
+    return _boundary(TRAIN, *steps, numbers=numbers)
 
 
 def _boundary(path: str, *steps: Step, numbers: Settings | None = None) -> Boundary:
@@ -169,7 +142,7 @@ def _boundary(path: str, *steps: Step, numbers: Settings | None = None) -> Bound
         stage="batch",
         steps=steps,
         reads=frozenset({"mask"}),
-        outputs={"passes per epoch": Output("B", "uses", "uses", at=Use("used"), form=PerRow("list"))},
+        outputs={"passes per epoch": Output("B", "uses", "uses", at=Use(USED), form=PerRow("list"))},
         settings={name: {**(numbers or {}), SETTING: epochs} for name, epochs in EPOCHS.items()},
         claims=claims(_DOCS),
         reach="actor.ppo_epochs, critic.ppo_epochs; data.train_batch_size twice the mini-batch size",
