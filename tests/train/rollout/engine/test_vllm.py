@@ -73,7 +73,7 @@ class Vllm(Server):
         logprobs = [{"token_id": t, "logprob": x} for t, x in zip(response.token, response.logprob, strict=True)]
         if self.raw:
             plain = self.policy(torch.tensor([content["token_ids"]]))[0, -1].log_softmax(0)
-            logprobs[0]["logprob"] = float(plain[response.token[0]])
+            logprobs[0]["logprob"] = float(plain[response.token[0]].detach())
         choice = {
             "index": 0,
             "finish_reason": "stop" if response.ended else "length",
