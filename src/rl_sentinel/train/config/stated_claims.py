@@ -43,14 +43,12 @@ def _is_text(item: object) -> bool:
 
 
 def _plain(function: Any) -> Any:  # noqa: ANN401 - a function, or an object that is called like one
-    """The function inside partials, decorators and methods; for a callable object, its ``__call__``."""
+    """The function inside partials and decorators; for a callable object, its ``__call__``."""
     while True:
         if isinstance(function, partial):
             function = function.func
         elif hasattr(function, "__wrapped__"):
             function = function.__wrapped__
-        elif ismethod(function):
-            function = function.__func__
         elif not hasattr(function, "__globals__") and ismethod(getattr(function, "__call__", None)):  # noqa: B004 - its code
             function = function.__call__
         else:
