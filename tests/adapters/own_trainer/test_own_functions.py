@@ -14,6 +14,7 @@ from rl_sentinel.core.claims import value_of
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.laws.differs_from_reference import LAW as FORMULA
 from rl_sentinel.laws.knob_without_effect import LAW as NO_EFFECT
+from rl_sentinel.laws.masked_token_shifts_signal import LAW as UNTRAINED
 from rl_sentinel.laws.valid_input_raises import LAW as CRASHES
 
 LOSS = """
@@ -223,6 +224,69 @@ def test_a_value_that_a_recipe_refuses_is_no_error_of_a_law(tmp_path: Path) -> N
     table = {"name": f"{file}:_loss", "aggregation": "token-mean", "clip_low": 1.0}
     _, loss = boundaries(TARGET, {**RECIPE, "loss": table})
     assert _judged(NO_EFFECT, loss).found is None
+
+
+GAE = """
+import torch
+CLAIMS = {"algorithm": "gae"}
+
+def advantages(token_reward, value, mask, discount=0.9, decay=0.8):
+    found, later, following = torch.zeros_like(value), torch.zeros(len(value)), torch.zeros(len(value))
+    for t in reversed(range(value.shape[1])):
+        trained = mask[:, t]
+        now = token_reward[:, t] + {first} * following - value[:, t] + discount * decay * later
+        later, following = torch.where(trained, now, later), torch.where(trained, value[:, t], following)
+        found[:, t] = torch.where(trained, now, 0.0)
+    return found
+"""
+
+
+@pytest.mark.parametrize(("first", "sound"), [("discount", True), ("1.0", False), ("decay", False)])
+def test_numbers_called_as_in_this_library_are_known(tmp_path: Path, first: str, sound: bool) -> None:
+    more = {"estimator": {"name": f"{_module(tmp_path, GAE, first=first)}:advantages"}, "critic": {"rate": 0.1}}
+    advantages, _ = boundaries(TARGET, {**RECIPE, **more})
+    found = _judged(FORMULA, advantages)
+    assert (found.tried > 0, found.found is None) == (True, sound)
+
+
+WITHOUT_MASK = """
+CLAIMS = {"algorithm": "reinforce"}
+
+def loss(logprob, advantage, *, mask, aggregation):
+    return -(logprob.nan_to_num() * advantage).sum() / aggregation.denominator
+"""
+
+
+def test_advantages_of_untrained_tokens_are_0_as_in_training(tmp_path: Path) -> None:
+    """So a loss may leave out the mask."""
+    table = {"name": f"{_module(tmp_path, WITHOUT_MASK)}:loss", "aggregation": "token-mean"}
+    _, loss = boundaries(TARGET, {**RECIPE, "loss": table})
+    for law in (UNTRAINED, FORMULA):
+        found = _judged(law, loss)
+        assert (found.tried > 0, found.found) == (True, None)
+
+
+@pytest.mark.parametrize(
+    ("more", "rejects"),
+    [
+        ({}, False),
+        ({"rollout": {**RECIPE["rollout"], "unended": "suppress"}}, False),
+        ({"rollout": {**RECIPE["rollout"], "unended": "reject"}}, True),
+        ({"correction": {"reject": [{"name": "tokens_kept", "estimator": "k1", "low": -1.0, "high": 1.0}]}}, True),
+    ],
+    ids=["plain", "suppress", "reject", "correction"],
+)
+def test_recipes_that_reject_have_rows_without_a_trained_token(more: Mapping[str, Any], rejects: bool) -> None:
+    advantages, _ = boundaries(TARGET, {**RECIPE, **more})
+    assert advantages.has_dead_rows is rejects
+
+
+@pytest.mark.parametrize("number", [3, 8])
+def test_the_dry_run_has_as_many_responses_as_the_recipe(tmp_path: Path, number: int) -> None:
+    estimator = {"name": f"{_module(tmp_path, BY_POSITION)}:advantages", "num_generations": number}
+    rollout = {**RECIPE["rollout"], "responses": number}
+    advantages, _ = boundaries(TARGET, {**RECIPE, "estimator": estimator, "rollout": rollout})
+    assert _judged(FORMULA, advantages).found is None
 
 
 def test_the_number_of_responses_must_be_that_of_the_rollout(tmp_path: Path) -> None:
