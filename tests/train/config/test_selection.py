@@ -221,24 +221,8 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
             "critic is missing, expected a critic with estimator gae, which reads values: add [critic] with its rate",
         ),
         (
-            {"estimator": {"name": "gae", "discount": 1.0, "decay": 1.0}, "policy": {"load": "some/model"}},
-            (
-                "critic is missing with policy.load, expected a policy from scratch with estimator gae, which reads "
-                "values: a critic cannot copy a loaded policy; remove policy.load and add [critic], or choose an "
-                "estimator that reads no values"
-            ),
-        ),
-        (
-            {
-                "estimator": {"name": "gae", "discount": 1.0, "decay": 1.0},
-                "policy": {"load": "some/model"},
-                "critic": {"rate": 0.1},
-            },
-            (
-                "critic is set with policy.load, expected a policy from scratch with estimator gae, which reads "
-                "values: a critic cannot copy a loaded policy; remove policy.load, or choose an estimator that reads "
-                "no values and remove [critic]"
-            ),
+            {"policy": {"load": "some/model", "hidden": 32}},
+            "policy.hidden is 32 with policy.load, expected no sizes: a loaded model has its own; remove policy.hidden",
         ),
         (
             {"critic": {"rate": 0.1}},

@@ -6,7 +6,7 @@ from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.core.phrasing import nearest
 from rl_sentinel.signal.controller import BOUND
 from rl_sentinel.train.config.recipe import Recipe
-from rl_sentinel.train.config.settings import RewardSettings, RolloutSettings
+from rl_sentinel.train.config.settings import PolicySettings, RewardSettings, RolloutSettings
 from rl_sentinel.train.model.character_tokenizer import VOCABULARY_SIZE
 from rl_sentinel.train.rollout.engine.http import parse_url, parse_urls
 
@@ -39,8 +39,26 @@ def validate_recipe(
     _validate_populations(recipe, claims)
     _validate_kl_control(recipe)
     _validate_sizes(recipe)
+    _validate_policy(recipe.policy)
     _validate_columns(recipe, reads, parts)
     _validate_evaluation(recipe)
+
+
+def require_weights(recipe: Recipe, weights: tuple[float, ...]) -> None:
+    """Require that an estimator of reward parts does not ignore their ``weights`` in the environment's reward.
+
+    Raises:
+        SentinelError: if a weight is neither 1 nor that of the estimator.
+    """
+    own = recipe.estimator.parameters.get("weight")
+    own = tuple(own) if isinstance(own, (list, tuple)) else ()
+    if set(weights) <= {1.0} or weights == own:
+        return
+    raise SentinelError(
+        f"environment.reward has weights {list(weights)}, expected 1 for each with estimator {recipe.estimator.name}, "
+        f"which weighs the parts itself{f' by {list(own)}' if own else ''}: remove them there"
+        f"{' and set estimator.weight, or set both to the same' if own else ''}"
+    )
 
 
 def _validate_pairs(recipe: Recipe, *, outcome: bool) -> None:
@@ -173,17 +191,20 @@ def _validate_evaluation(recipe: Recipe) -> None:
         raise SentinelError(f"evaluation.best {evaluation.best!r} is unknown, {nearest(evaluation.best, metrics)}")
 
 
+def _validate_policy(policy: PolicySettings) -> None:
+    """Reject sizes of a model that is loaded, and so has its own."""
+    plain = PolicySettings()
+    for name in ("hidden", "layers", "heads", "inner", "positions"):
+        if policy.load and getattr(policy, name) != getattr(plain, name):
+            raise SentinelError(
+                f"policy.{name} is {getattr(policy, name)} with policy.load, expected no sizes: a loaded model has its "
+                f"own; remove policy.{name}"
+            )
+
+
 def _validate_columns(recipe: Recipe, reads: frozenset[str], parts: tuple[str, ...]) -> None:
-    """Reject settings that do not fit the columns that are read, and a critic of a loaded policy."""
+    """Reject settings that do not fit the columns that are read."""
     estimator, rollout = recipe.estimator.name, recipe.rollout
-    if "value" in reads and recipe.policy.load:
-        missing = recipe.critic is None
-        add, remove = (" and add [critic]", "") if missing else ("", " and remove [critic]")
-        raise SentinelError(
-            f"critic is {'missing' if missing else 'set'} with policy.load, expected a policy from scratch with "
-            f"estimator {estimator}, which reads values: a critic cannot copy a loaded policy; remove policy.load{add},"
-            f" or choose an estimator that reads no values{remove}"
-        )
     if "value" in reads and recipe.critic is None:
         raise SentinelError(
             f"critic is missing, expected a critic with estimator {estimator}, which reads values: add [critic] with "
