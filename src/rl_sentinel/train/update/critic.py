@@ -124,8 +124,10 @@ class Critic:
         return total
 
 
-def build_critic(policy: Policy, settings: CriticSettings | None) -> Critic | None:
+def build_critic(policy: Policy, settings: CriticSettings | None, *, recompute: bool = False) -> Critic | None:
     """Copy the policy with a value head of zeros; None if the recipe has no critic.
+
+    With ``recompute``, layers are computed again for the gradient, as in the policy.
 
     Raises:
         SentinelError: if the policy's logits are not a plain product of hidden states and a weight.
@@ -142,5 +144,7 @@ def build_critic(policy: Policy, settings: CriticSettings | None) -> Critic | No
     head = nn.Linear(projection.shape[1], 1, bias=False, device=policy.device)
     nn.init.zeros_(head.weight)
     model.replace_head(head)  # type: ignore[operator]  # modules are untyped
+    if recompute:
+        model.enable_recompute()  # type: ignore[operator]  # as above
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings.rate, betas=settings.betas, weight_decay=0.0)
     return Critic(model, optimizer, settings)
