@@ -221,10 +221,6 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
             "critic is missing, expected a critic with estimator gae, which reads values: add [critic] with its rate",
         ),
         (
-            {"policy": {"load": "some/model", "hidden": 32}},
-            "policy.hidden is 32 with policy.load, expected no sizes: a loaded model has its own; remove policy.hidden",
-        ),
-        (
             {"critic": {"rate": 0.1}},
             "critic is set, expected no critic with estimator grpo, which reads no values: remove [critic]",
         ),

@@ -6,7 +6,7 @@ from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.core.phrasing import nearest
 from rl_sentinel.signal.controller import BOUND
 from rl_sentinel.train.config.recipe import Recipe
-from rl_sentinel.train.config.settings import PolicySettings, RewardSettings, RolloutSettings
+from rl_sentinel.train.config.settings import RewardSettings, RolloutSettings
 from rl_sentinel.train.model.character_tokenizer import VOCABULARY_SIZE
 from rl_sentinel.train.rollout.engine.http import parse_url, parse_urls
 
@@ -39,7 +39,6 @@ def validate_recipe(
     _validate_populations(recipe, claims)
     _validate_kl_control(recipe)
     _validate_sizes(recipe)
-    _validate_policy(recipe.policy)
     _validate_columns(recipe, reads, parts)
     _validate_evaluation(recipe)
 
@@ -189,17 +188,6 @@ def _validate_evaluation(recipe: Recipe) -> None:
     metrics = ["accuracy", "reward", *(f"pass@{k}" for k in evaluation.k)]
     if evaluation.best not in metrics:
         raise SentinelError(f"evaluation.best {evaluation.best!r} is unknown, {nearest(evaluation.best, metrics)}")
-
-
-def _validate_policy(policy: PolicySettings) -> None:
-    """Reject sizes of a model that is loaded, and so has its own."""
-    plain = PolicySettings()
-    for name in ("hidden", "layers", "heads", "inner", "positions"):
-        if policy.load and getattr(policy, name) != getattr(plain, name):
-            raise SentinelError(
-                f"policy.{name} is {getattr(policy, name)} with policy.load, expected no sizes: a loaded model has its "
-                f"own; remove policy.{name}"
-            )
 
 
 def _validate_columns(recipe: Recipe, reads: frozenset[str], parts: tuple[str, ...]) -> None:
