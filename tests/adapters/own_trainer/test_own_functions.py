@@ -188,6 +188,23 @@ def test_an_estimator_that_groups_by_position_gets_whole_groups(
 
 
 @pytest.mark.parametrize(
+    ("claims", "scope"),
+    [
+        ({"algorithm": "grpo"}, "group"),
+        ({"algorithm": "Dr. GRPO"}, "group"),
+        ({"algorithm": "grpo", "scope": "batch"}, "batch"),
+        ({}, None),
+    ],
+)
+def test_an_algorithm_implies_the_scope_that_it_has(
+    tmp_path: Path, claims: Mapping[str, str], scope: str | None
+) -> None:
+    file = _module(tmp_path, ADVANTAGES, claims=repr(claims))
+    advantages, _ = boundaries(TARGET, {**RECIPE, "estimator": {"name": f"{file}:advantages"}})
+    assert value_of(advantages.claims.scope) == scope
+
+
+@pytest.mark.parametrize(
     ("more", "value"),
     [
         ("", "(reward.view(-1, 4) - reward.view(-1, 4).mean(1, keepdim=True)).flatten()"),

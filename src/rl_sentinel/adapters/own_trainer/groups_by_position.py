@@ -12,7 +12,6 @@ from rl_sentinel.adapters.kit.user_arguments import probe_batch
 from rl_sentinel.adapters.kit.user_layouts import Domains
 from rl_sentinel.adapters.own_trainer.composition import Composition, stated_claims
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.user_claims import USUAL
 from rl_sentinel.core.batch import Batch, take_rows
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Settings
@@ -36,8 +35,7 @@ def with_groups(composed: Composition, boundary: Boundary, numbers: Settings) ->
     if "group" not in inspect.signature(composed.selection.choices.estimator).parameters:
         sizes = [name for name in numbers if role_of(name) == "group_size"]
         _require_size({name: numbers[name] for name in sizes}, rollout.responses)
-        implied = USUAL["advantage"].get(claims.get("algorithm", ""), {})
-        by_position = by_position or bool(sizes) or "group" in (claims.get("scope"), implied.get("scope"))
+        by_position = by_position or bool(sizes) or claims.get("scope") == "group"
     if not by_position:
         return boundary
     domain = Domains((boundary.domain, groups) if boundary.domain else (groups,))
