@@ -19,7 +19,7 @@ from rl_sentinel.adapters.kit.row_codecs import RowSequence, RowTokens
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -243,7 +243,9 @@ def _conversation(target: Target, kind: str, settings: Mapping[str, Settings], *
             "versions": RowTokens("version", "int"),
         }
     )
-    step = Step(
+    return one_call(
+        path=PROMPT if calls else " -> ".join([*([PROMPT] if continues else []), f"{kind}.to_tensor_dict"]),
+        stage="batch",
         call=build_rows,
         name="built",
         arguments={
@@ -256,11 +258,6 @@ def _conversation(target: Target, kind: str, settings: Mapping[str, Settings], *
         },
         produced_by={"rows": f"{_PRODUCER}; arguments of a tool call are a JSON text, as in OpenAI's API"},
         fakes={TEMPLATE: apply_template} if target.has(TEMPLATE) else {},
-    )
-    return Boundary(
-        path=PROMPT if calls else " -> ".join([*([PROMPT] if continues else []), f"{kind}.to_tensor_dict"]),
-        stage="batch",
-        steps=(step,),
         outputs=row_outputs(Use("built"), "rollout_logprob", "token", "mask", "version"),
         settings=settings,
         claims=claims(_DOCS, conserves=True),

@@ -11,7 +11,7 @@ from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
@@ -104,7 +104,9 @@ def _has_full_batch(inputs: Inputs) -> str:
 
 
 def _loader(name: str, config: str) -> Boundary:
-    step = Step(
+    return one_call(
+        path=CREATE,
+        stage="batch",
         call=uses_in_epoch,
         name="uses",
         arguments={
@@ -114,11 +116,6 @@ def _loader(name: str, config: str) -> Boundary:
             "training": Knob("training"),
         },
         produced_by={"rows": _CALLER},
-    )
-    return Boundary(
-        path=CREATE,
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"group"}),
         outputs={
             output: Output("B", "samples", "uses", at=Use("uses")[output], form=PerRow("list"))
@@ -131,7 +128,9 @@ def _loader(name: str, config: str) -> Boundary:
 
 
 def _cycle(config: str) -> Boundary:
-    step = Step(
+    return one_call(
+        path=CYCLE,
+        stage="batch",
         call=places_in_epoch,
         name="places",
         arguments={
@@ -142,11 +141,6 @@ def _cycle(config: str) -> Boundary:
             "epoch": Knob("epoch"),
         },
         produced_by={"epoch": "areal/infra/workflow_executor.py, prepare_batch: cycle_dataloader, over all epochs"},
-    )
-    return Boundary(
-        path=CYCLE,
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"group"}),
         outputs={"place in the epoch": Output("B", "", at=Use("places"), form=PerRow("list"))},
         settings={"shuffled": {"epoch": 0}},

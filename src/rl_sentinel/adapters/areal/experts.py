@@ -14,7 +14,7 @@ from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import VOCABULARY
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -76,7 +76,9 @@ _HISTC = torch.histc
 
 
 def _layer() -> Boundary:
-    step = Step(
+    return one_call(
+        path=PATH,
+        stage="batch",
         call=outputs_of_layer,
         name="result",
         arguments={
@@ -86,11 +88,6 @@ def _layer() -> Boundary:
             "num_experts_per_tok": Knob("num_experts_per_tok"),
         },
         produced_by={"args": _CALLER},
-    )
-    return Boundary(
-        path=PATH,
-        stage="batch",
-        steps=(step,),
         outputs={f"first of {VOCABULARY} states": Output("B T", "", at=Use("result"), form=Padded())},
         settings={"equal experts": {"num_experts_per_tok": 1}},
         claims=_INERT,

@@ -23,7 +23,7 @@ from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowPrompt, RowTokens
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.codec import Inputs
 
@@ -140,7 +140,12 @@ def _replies(client: str, name: str, path: str) -> Boundary:
         "tokens": RowTokens("token", "int"),
         "logprobs": RowTokens("rollout_logprob"),
     }
-    step = Step(
+    faults = ("not a number",) if name == "SGLang" else ("missing", "not a number")  # SGLang returns pairs
+    made, form = Use("made"), PerRow("list")
+    reading = f" -> {path}.parse_generation_response" if path else ""
+    return one_call(
+        path=f"{client}{reading} -> {WORKFLOW}.arun_episode -> {CONCAT}",
+        stage="batch",
         call=train_replies,
         name="made",
         arguments={
@@ -154,14 +159,6 @@ def _replies(client: str, name: str, path: str) -> Boundary:
             "fault": Knob("fault"),
         },
         produced_by=_PRODUCED,
-    )
-    faults = ("not a number",) if name == "SGLang" else ("missing", "not a number")  # SGLang returns pairs
-    made, form = Use("made"), PerRow("list")
-    reading = f" -> {path}.parse_generation_response" if path else ""
-    return Boundary(
-        path=f"{client}{reading} -> {WORKFLOW}.arun_episode -> {CONCAT}",
-        stage="batch",
-        steps=(step,),
         outputs={
             "sum of log-probs": Output("B", "nats", at=made["logprobs"], form=form),
             "training without a log-prob": Output("B", "", "incomplete", at=made["trained"], form=form),

@@ -15,7 +15,7 @@ from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 
 ENGINE = "areal.engine.fsdp_engine.FSDPEngine"
@@ -87,7 +87,10 @@ def saved_and_read(save: Callable[..., Any], owner: type, rows: int) -> dict[str
 
 
 def _saved() -> Boundary:
-    step = Step(
+    names = {f"{part}{when}": f"{kind}.{part}" for part in _PARTS for kind, when in _WHEN.items()}
+    return one_call(
+        path=PATH,
+        stage="batch",
         call=saved_and_read,
         name="adapter",
         arguments={
@@ -97,12 +100,6 @@ def _saved() -> Boundary:
         },
         produced_by={"rows": _CALLER},
         remembered=True,
-    )
-    names = {f"{part}{when}": f"{kind}.{part}" for part in _PARTS for kind, when in _WHEN.items()}
-    return Boundary(
-        path=PATH,
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"group"}),
         outputs={
             name: Output("B", "", quantity, at=Use("adapter")[quantity], form=PerRow())

@@ -10,7 +10,7 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 
 META = "areal.api.io_struct.WeightUpdateMeta"
@@ -93,7 +93,14 @@ def sampled_versions(
 
 
 def _sampled(name: str, path: str) -> Boundary:
-    step = Step(
+    names = {
+        f"{kind} of {which} request": f"{when}.{which}"
+        for which in ("new", "earlier")
+        for kind, when in (("version", "uninterrupted"), ("adapter", "resumed"))
+    }
+    return one_call(
+        path=f"{path}.build_disk_weight_update_requests -> {path}.build_generation_request",
+        stage="batch",
         call=sampled_versions,
         name="versions",
         arguments={
@@ -105,16 +112,6 @@ def _sampled(name: str, path: str) -> Boundary:
         },
         produced_by={"count": _CALLER},
         remembered=True,
-    )
-    names = {
-        f"{kind} of {which} request": f"{when}.{which}"
-        for which in ("new", "earlier")
-        for kind, when in (("version", "uninterrupted"), ("adapter", "resumed"))
-    }
-    return Boundary(
-        path=f"{path}.build_disk_weight_update_requests -> {path}.build_generation_request",
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"group"}),
         outputs={
             text: Output("B", "", quantity, at=Use("versions")[quantity], form=PerRow("list"))

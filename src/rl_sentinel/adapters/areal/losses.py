@@ -8,7 +8,7 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column, CumulativeLengths
 from rl_sentinel.adapters.kit.value_codecs import Constant, IfSet, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Stage, Unbound, one_call
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
@@ -182,18 +182,14 @@ def _loss(  # noqa: PLR0913 - the fields of a loss
     optional = {"cu_seqlens", *(n for n, codec in arguments.items() if codec == Constant(None))}
     if arguments.get("proximal_logprobs") == arguments.get("old_logprobs"):  # one policy, in the first releases too
         optional.add("proximal_logprobs")
-    return Boundary(
+    return one_call(
         path=path,
         stage=stage,
-        steps=(
-            Step(
-                call=path,
-                name="result",
-                arguments=arguments,
-                produced_by=produced_by,
-                optional=frozenset(optional),  # a release need not have an option that is not used
-            ),
-        ),
+        call=path,
+        name="result",
+        arguments=arguments,
+        produced_by=produced_by,
+        optional=frozenset(optional),  # a release need not have an option that is not used,
         unused=frozenset({"length", "prompt_length"}),
         outputs={"loss": Output("", "", "loss", at=Use("result")[0])},
         settings=settings,

@@ -16,7 +16,7 @@ from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.sequences import RaggedSequence
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -110,7 +110,17 @@ def _micro_batches(name: str, settings: Settings) -> Boundary:
         },
     )
     names = ("split", "pack", "pad")
-    step = Step(
+    result, form = Use("packed"), RaggedSequence()
+    outputs = {
+        column: Output("B T", "", column, at=result[key], form=Cast(form, torch.bool) if column == "mask" else form)
+        for column, key in KEYS.items()
+    }
+    if settings.get("images"):
+        others = Output("B", "samples", "columns_of_others", at=result["others"], form=PerRow("list"))
+        outputs["images of other sequences"] = others
+    return one_call(
+        path=" -> ".join(FUNCTIONS),
+        stage="batch",
         call=packed_sequences,
         name="packed",
         arguments={
@@ -122,19 +132,6 @@ def _micro_batches(name: str, settings: Settings) -> Boundary:
             "images": Knob("images", default=False),
         },
         produced_by={"data": f"{ROLLOUT}; {_CALLER}"},
-    )
-    result, form = Use("packed"), RaggedSequence()
-    outputs = {
-        column: Output("B T", "", column, at=result[key], form=Cast(form, torch.bool) if column == "mask" else form)
-        for column, key in KEYS.items()
-    }
-    if settings.get("images"):
-        others = Output("B", "samples", "columns_of_others", at=result["others"], form=PerRow("list"))
-        outputs["images of other sequences"] = others
-    return Boundary(
-        path=" -> ".join(FUNCTIONS),
-        stage="batch",
-        steps=(step,),
         unused=frozenset({"reward", "prompt_length"}),
         outputs=outputs | {"sequences": Output("", "count", "rows", at=result["sequences"])},
         settings={name: settings},

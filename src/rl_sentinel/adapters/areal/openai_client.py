@@ -20,7 +20,7 @@ from rl_sentinel.adapters.kit.row_outputs import row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -274,16 +274,13 @@ def _rows(target: Target, path: str, form: str) -> Boundary:
             "versions": RowTokens("version", "int"),
         }
     )
-    step = Step(
+    return one_call(
+        path=path,
+        stage="batch",
         call=rows_of_calls,
         name="rows",
         arguments={**_code(target, path), "rows": EachRow(row), "form": Knob("form")},
         produced_by={"rows": _CALLER},
-    )
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"token", "rollout_logprob", "version", "mask", "prompt_length"}),
         unused=frozenset({"prompt_length"}),
         outputs=row_outputs(Use("rows"), "rollout_logprob", "token", "mask", "version"),

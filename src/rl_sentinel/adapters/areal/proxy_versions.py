@@ -18,7 +18,7 @@ from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -115,7 +115,9 @@ def _controller(owner: type, scheduler: Scheduler, role: str) -> Any:  # noqa: A
 
 def _boundary(path: str) -> Boundary:
     row = {"logprobs": RowTokens("rollout_logprob"), "versions": RowTokens("version", "int")}
-    step = Step(
+    return one_call(
+        path=" -> ".join(f"{path}.{name}" for name in METHODS),
+        stage="batch",
         call=versions_at_proxies,
         name="recorded",
         arguments={
@@ -124,11 +126,6 @@ def _boundary(path: str) -> Boundary:
             "rows": EachRow(Table(row)),
         },
         produced_by={"rows": _PRODUCER},
-    )
-    return Boundary(
-        path=" -> ".join(f"{path}.{name}" for name in METHODS),
-        stage="batch",
-        steps=(step,),
         outputs=row_outputs(Use("recorded"), "rollout_logprob", "version"),
         settings={"proxies of two controllers": {}},
         claims=_DOCS,

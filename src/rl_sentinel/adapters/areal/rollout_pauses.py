@@ -21,7 +21,7 @@ from rl_sentinel.adapters.kit.row_outputs import row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -125,7 +125,9 @@ def update_weights(pause: Callable[..., Any], owner: type, rows: list[dict[str, 
 
 def _boundary(path: str) -> Boundary:
     row = {"logprobs": RowTokens("rollout_logprob"), "versions": RowTokens("version", "int")}
-    step = Step(
+    return one_call(
+        path=" -> ".join(f"{path}.{name}" for name in METHODS),
+        stage="batch",
         call=update_weights,
         name="sampled",
         arguments={
@@ -134,11 +136,6 @@ def _boundary(path: str) -> Boundary:
             "rows": EachRow(Table(row)),
         },
         produced_by={"rows": _PRODUCER},
-    )
-    return Boundary(
-        path=" -> ".join(f"{path}.{name}" for name in METHODS),
-        stage="batch",
-        steps=(step,),
         outputs=row_outputs(Use("sampled"), "rollout_logprob", "version"),
         settings={"weight updates": {}},
         claims=_DOCS,

@@ -16,7 +16,7 @@ from rl_sentinel.adapters.kit.row_outputs import row_outputs
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, with_columns
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -124,7 +124,9 @@ def _sessions() -> Boundary:
             "reward": Cell("reward"),
         }
     )
-    step = Step(
+    return one_call(
+        path=f"{CACHE}.export_interactions",
+        stage="batch",
         call=export_sessions,
         name="exported",
         arguments={
@@ -135,11 +137,6 @@ def _sessions() -> Boundary:
             "turn_discount": Knob("turn_discount"),
         },
         produced_by={"prompts": _PRODUCER},
-    )
-    return Boundary(
-        path=f"{CACHE}.export_interactions",
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"token", "rollout_logprob", "version", "reward", "mask", "group"}),
         outputs=row_outputs(Use("exported"), "rollout_logprob", "token", "mask", "version", "reward"),
         settings=SETTINGS,

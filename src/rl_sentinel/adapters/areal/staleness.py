@@ -8,7 +8,7 @@ from typing import Any
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -119,7 +119,10 @@ class Session:
 
 
 def _admitted(path: str) -> Boundary:
-    step = Step(
+    session = Use("session")
+    return one_call(
+        path=path,
+        stage="batch",
         call=count_admitted,
         name="session",
         arguments={
@@ -128,12 +131,6 @@ def _admitted(path: str) -> Boundary:
             **{name: Knob(name) for name in ("finished", "max_staleness", "filtered")},
         },
         produced_by={"max_staleness": _PRODUCER},
-    )
-    session = Use("session")
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"group"}),
         outputs={
             "admitted": Output("", "samples", "admitted", at=session["admitted"]),

@@ -9,7 +9,7 @@ from rl_sentinel.adapters.kit.forms import Number, PerRow
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 
 OWNER = "areal.utils.stats_logger.StatsLogger"
@@ -78,18 +78,15 @@ def _nothing(*_passed: object, **_options: object) -> None:
 
 
 def _boundary() -> Boundary:
-    step = Step(
+    log, form = Use("log"), PerRow("list")
+    return one_call(
+        path=PATH,
+        stage="batch",
         call=commit_steps,
         name="log",
         arguments={"owner": Constant(Function(OWNER)), "rows": Derived(lambda inputs: inputs.batch.rows)},
         produced_by={"rows": _CALLER},
         remembered=True,
-    )
-    log, form = Use("log"), PerRow("list")
-    return Boundary(
-        path=PATH,
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"group"}),
         outputs={
             "step of the log": Output("B", "", "uninterrupted.step", at=log["steps"], form=form),

@@ -18,7 +18,7 @@ from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowPrompt, RowTokens
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -102,7 +102,9 @@ def _scored(name: str, backend: str) -> Boundary:
             "teacher": RowTokens("ref_logprob"),
         }
     )
-    step = Step(
+    return one_call(
+        path=f"{SCORE} -> {backend}.parse_score_response",
+        stage="batch",
         call=score,
         name="scored",
         arguments={
@@ -111,11 +113,6 @@ def _scored(name: str, backend: str) -> Boundary:
             "rows": EachRow(row),
         },
         produced_by={"rows": f"{ROLLOUT}; {_CALLER}"},
-    )
-    return Boundary(
-        path=f"{SCORE} -> {backend}.parse_score_response",
-        stage="batch",
-        steps=(step,),
         unused=frozenset({"token", "version", "reward", "old_logprob"}),
         outputs={"ref_logprob": Output("B T", "nats", "ref_logprob", at=Use("scored"), form=Ragged())},
         settings={name: {}},

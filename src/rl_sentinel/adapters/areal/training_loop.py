@@ -15,7 +15,7 @@ from rl_sentinel.adapters.kit.requirements import no_empty_response, prompts_are
 from rl_sentinel.adapters.kit.row_codecs import Cell, RowTokens
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -177,16 +177,6 @@ def _boundary(owner: str, models: tuple[str, ...], *, by_prompt: bool) -> Bounda
         {key: RowTokens(column, "int" if column == "token" else "float") for key, column in columns.items()}
         | {"rewards": Cell("reward")}
     )
-    step = Step(
-        call=train_step,
-        name="trained",
-        arguments={
-            "owner": Constant(Function(owner)),
-            "prompts": EachPrompt(EachRow(row)),
-            "by_prompt": Constant(by_prompt),
-        },
-        produced_by={"prompts": _PRODUCER},
-    )
     trained, form = Use("trained"), Ragged()
     outputs = {
         # A token is a label, and the check before an audit moves signals.
@@ -195,10 +185,17 @@ def _boundary(owner: str, models: tuple[str, ...], *, by_prompt: bool) -> Bounda
     }
     outputs["values of the critic's update"] = Output("B T", "reward", "value", at=trained["critic"], form=form)
     outputs["rewards"] = Output("B", "reward", "reward", at=trained["rewards"], form=PerRow("list"))
-    return Boundary(
+    return one_call(
         path=f"{owner}.train",
         stage="batch",
-        steps=(step,),
+        call=train_step,
+        name="trained",
+        arguments={
+            "owner": Constant(Function(owner)),
+            "prompts": EachPrompt(EachRow(row)),
+            "by_prompt": Constant(by_prompt),
+        },
+        produced_by={"prompts": _PRODUCER},
         outputs=outputs,
         claims=_DOCS,
         reach="a run with critic, reference, teacher and recomputed log-probs",

@@ -40,7 +40,7 @@ from rl_sentinel.adapters.kit.sequences import AttentionMask, FullSequence, Toke
 from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, with_columns
-from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Stage, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.codec import Codec, Inputs
 
@@ -232,7 +232,10 @@ def _boundary(  # noqa: PLR0913 - the parts in which the updates differ
         "versions": TokenVersions(),
         **data,
     }
-    step = Step(
+    result = Use("updated")
+    return one_call(
+        path=method if rows else f"{method} -> {engine.train}",
+        stage="metric" if rows else stage,
         call=update,
         name="updated",
         arguments={
@@ -243,12 +246,6 @@ def _boundary(  # noqa: PLR0913 - the parts in which the updates differ
             "ranks": Constant(engine.ranks),
         },
         produced_by={"data": f"{ROLLOUT}; {_UPDATE}"},
-    )
-    result = Use("updated")
-    return Boundary(
-        path=method if rows else f"{method} -> {engine.train}",
-        stage="metric" if rows else stage,
-        steps=(step,),
         reads=frozenset({"reward", "mask", "length", "prompt_length"}) if rows else frozenset(),
         unused=frozenset({"version", "reward", "token_reward", "length", "prompt_length"}),
         outputs=({} if rows else {"loss": Output("", "", "loss", at=result["loss"])})

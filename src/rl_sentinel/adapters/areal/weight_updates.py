@@ -16,7 +16,7 @@ from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -111,7 +111,9 @@ def updated(method: Callable[..., Any], owner: type, rows: list[dict[str, Any]])
 
 def _boundary(owner: str) -> Boundary:
     row = {"logprobs": RowTokens("rollout_logprob"), "versions": RowTokens("version", "int")}
-    step = Step(
+    return one_call(
+        path=f"{owner}.{_METHOD}",
+        stage="batch",
         call=updated,
         name="updated",
         arguments={
@@ -120,11 +122,6 @@ def _boundary(owner: str) -> Boundary:
             "rows": EachRow(Table(row)),
         },
         produced_by={"rows": "trainer/rl_trainer.py, train: actor.update_weights after each step; rollouts continue"},
-    )
-    return Boundary(
-        path=f"{owner}.{_METHOD}",
-        stage="batch",
-        steps=(step,),
         outputs=row_outputs(Use("updated"), "rollout_logprob", "version"),
         settings={"two buckets": {}},
         claims=_CLAIMS,

@@ -10,7 +10,7 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -145,7 +145,9 @@ async def _nothing(*_passed: object, **_options: object) -> list[object]:
 
 
 def _admitted() -> Boundary:
-    step = Step(
+    return one_call(
+        path=f"{START} -> {PATH}",
+        stage="batch",
         call=admitted_by_worker,
         name="admitted",
         arguments={
@@ -159,11 +161,6 @@ def _admitted() -> Boundary:
         },
         produced_by={"rows": _CALLER},
         remembered=True,
-    )
-    return Boundary(
-        path=f"{START} -> {PATH}",
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"group"}),
         outputs={"admitted by a worker": Output("", "samples", "admitted", at=Use("admitted"))},
         settings={"one behind": {"finished": 2, "max_staleness": 1}},

@@ -19,7 +19,7 @@ from rl_sentinel.adapters.kit.row_outputs import row_outputs
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, with_columns
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -261,7 +261,10 @@ def _episodes(path: str, settings: Mapping[str, Settings]) -> Boundary:
             "reward": Cell("reward"),
         }
     )
-    step = Step(
+    domain = train_all if len(settings) == 1 else train_both_ends
+    return one_call(
+        path=f"{path}.arun_episode",
+        stage="batch",
         call=run_episodes,
         name="episodes",
         arguments={
@@ -273,12 +276,6 @@ def _episodes(path: str, settings: Mapping[str, Settings]) -> Boundary:
             "turn_discount": Knob("turn_discount"),
         },
         produced_by={"rows": _PRODUCER},
-    )
-    domain = train_all if len(settings) == 1 else train_both_ends
-    return Boundary(
-        path=f"{path}.arun_episode",
-        stage="batch",
-        steps=(step,),
         outputs=row_outputs(Use("episodes"), "rollout_logprob", "token", "mask", "version", "reward"),
         settings=settings,
         domain=domain,

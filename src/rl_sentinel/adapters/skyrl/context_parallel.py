@@ -19,7 +19,7 @@ from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.process_group import parallel_state_of_one_process
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -117,7 +117,9 @@ def _all_gather(tensor_list: list[Tensor], tensor: Tensor, group: object = None)
 
 
 def _boundary() -> Boundary:
-    step = Step(
+    return one_call(
+        path=LOG_PROBS,
+        stage="batch",
         call=packed_log_probs,
         name="made",
         arguments={
@@ -128,11 +130,6 @@ def _boundary() -> Boundary:
             "ranks": Knob("ranks", 1),
         },
         produced_by={"logits": "megatron_model_wrapper.py, forward_step: the model's output for the packed tokens"},
-    )
-    return Boundary(
-        path=LOG_PROBS,
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"logits", "token", "length"}),
         outputs={"logprob": Output("B T", "nats", "logprob", at=Use("made"), form=Padded())},
         settings={"packed": {}, "packed, two ranks": {"ranks": 2}},

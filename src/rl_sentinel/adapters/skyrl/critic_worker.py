@@ -19,7 +19,7 @@ from rl_sentinel.adapters.skyrl.losses import CRITIC
 from rl_sentinel.adapters.skyrl.worker import averages, row_numbers
 from rl_sentinel.adapters.skyrl.worker_fakes import Bar, Strategy, cpu
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec
@@ -136,7 +136,9 @@ def _boundary(target: Target, path: str, forms: Arguments) -> Boundary:
     fakes: dict[str, Callable[..., Any]] = {f"{place}.torch.cuda.current_device": cpu}
     if path == UPDATE:
         fakes[f"{place}.torch.distributed.barrier"] = lambda: None
-    step = Step(
+    return one_call(
+        path=f"{path} -> {CRITIC}",
+        stage="value-loss",
         call=train_mini_batch,
         name="trained",
         arguments={
@@ -150,11 +152,6 @@ def _boundary(target: Target, path: str, forms: Arguments) -> Boundary:
         },
         fakes=fakes,
         produced_by={"data": PRODUCED_BY},
-    )
-    return Boundary(
-        path=f"{path} -> {CRITIC}",
-        stage="value-loss",
-        steps=(step,),
         unused=frozenset({"length"}),
         outputs={"loss": Output("", "", "loss", at=Use("trained")["loss"])},
         settings={"in micro-batches": {"value_clip": 0.2}},

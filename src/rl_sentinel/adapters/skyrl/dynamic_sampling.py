@@ -18,7 +18,7 @@ from rl_sentinel.adapters.skyrl.prompt_filters import several_responses
 from rl_sentinel.adapters.skyrl.rollout import GENERATED
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, with_columns
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -248,7 +248,10 @@ def _boundary(target: Target, name: str, settings: Settings) -> Boundary:
     has_logprobs = not target.has(OUTPUT) or LOGPROBS in vars(target.find(OUTPUT))["__annotations__"]
     of_sampler = ((LOGPROBS,) if has_logprobs else ()) + ((EXPERTS,) if settings.get(ROUTED) else ())
     cfg = Config(CONFIG, knobs_at={path: path for path in settings})
-    step = Step(
+    form = PerRow("list")
+    return one_call(
+        path=PATH,
+        stage="batch",
         call=sample_batch,
         name="sampled",
         arguments={
@@ -259,12 +262,6 @@ def _boundary(target: Target, name: str, settings: Settings) -> Boundary:
             "of_sampler": Constant(of_sampler),
         },
         produced_by={"rows": f"{GENERATED}; the uid of a step is the instance_id of its trajectory"},
-    )
-    form = PerRow("list")
-    return Boundary(
-        path=PATH,
-        stage="batch",
-        steps=(step,),
         reads=columns_read(step_wise=step_wise),
         outputs={
             "keep": Output("B", "", "keep", "group", at=Use("sampled")["keep"], form=form),

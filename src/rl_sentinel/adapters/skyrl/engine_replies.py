@@ -18,7 +18,7 @@ from rl_sentinel.adapters.kit.row_outputs import row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG, fit_to_length, vllm_completion
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -182,19 +182,16 @@ def _replies(owner: str, method: str, call: Callable[..., Any], reach: str) -> B
         "tokens": RowTokens("token", "int"),
         **({"logprobs": RowTokens("rollout_logprob")} if logprobs else {}),
     }
-    step = Step(
+    use = Use("replies")
+    outputs = row_outputs(use, "token", *(("rollout_logprob",) if logprobs else ()))
+    outputs["token of the text"] = Output("B T", "", "token", at=use["texts"], form=Ragged())
+    return one_call(
+        path=f"{owner}.{method}",
+        stage="batch",
         call=call,
         name="replies",
         arguments={"owner": Constant(Function(owner)), "rows": EachRow(Table(columns))},
         produced_by=_PRODUCED,
-    )
-    use = Use("replies")
-    outputs = row_outputs(use, "token", *(("rollout_logprob",) if logprobs else ()))
-    outputs["token of the text"] = Output("B T", "", "token", at=use["texts"], form=Ragged())
-    return Boundary(
-        path=f"{owner}.{method}",
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"token", "length", *(("rollout_logprob",) if logprobs else ())}),
         outputs=outputs,
         settings={"a response that ends": {}},

@@ -29,7 +29,7 @@ from rl_sentinel.adapters.skyrl.generator_fakes import (
     text_of,
 )
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -226,7 +226,20 @@ def _boundary(  # noqa: PLR0913 - what a family differs in
         "logprobs": RowTokens("rollout_logprob"),
         "reward": Cell("reward"),
     }
-    step = Step(
+    generated, form = Use("generated"), Ragged()
+    outputs = (
+        {"rollout_logprob": Output("B T", "nats", "rollout_logprob", at=generated["logprobs"], form=form)}
+        if logprobs
+        else {}
+    )
+    outputs |= {
+        "reward": Output("B", "reward", "reward", at=generated["rewards"], form=PerRow("list")),
+        "token": Output("B T", "", "token", at=generated["tokens"], form=form),
+        "mask": Output("B T", "", "mask", at=generated["masks"], form=Cast(form, torch.bool)),
+    }
+    return one_call(
+        path=PATH,
+        stage="batch",
         call=generate,
         name="generated",
         arguments={
@@ -243,22 +256,6 @@ def _boundary(  # noqa: PLR0913 - what a family differs in
         },
         produced_by={"rows": _ENGINE},
         fakes=fakes(target),
-    )
-    generated, form = Use("generated"), Ragged()
-    outputs = (
-        {"rollout_logprob": Output("B T", "nats", "rollout_logprob", at=generated["logprobs"], form=form)}
-        if logprobs
-        else {}
-    )
-    outputs |= {
-        "reward": Output("B", "reward", "reward", at=generated["rewards"], form=PerRow("list")),
-        "token": Output("B T", "", "token", at=generated["tokens"], form=form),
-        "mask": Output("B T", "", "mask", at=generated["masks"], form=Cast(form, torch.bool)),
-    }
-    return Boundary(
-        path=PATH,
-        stage="batch",
-        steps=(step,),
         unused=frozenset() if logprobs else frozenset({"rollout_logprob"}),
         outputs=outputs,
         settings={name: settings},

@@ -34,7 +34,7 @@ from rl_sentinel.adapters.skyrl.generator_fakes import (
 )
 from rl_sentinel.adapters.skyrl.metrics import LOGGED, ROLLOUT
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
@@ -121,7 +121,9 @@ def _scores(target: Target, sampling: str, name: str, *requires: Callable[[Input
         "mask": RowTokens("mask", "int"),
         "logprobs": RowTokens("rollout_logprob"),
     }
-    step = Step(
+    return one_call(
+        path=f"{PATH} -> {SCORES}",
+        stage="metric",
         call=score,
         name="scores",
         arguments={
@@ -138,11 +140,6 @@ def _scores(target: Target, sampling: str, name: str, *requires: Callable[[Input
             "evaluate.py, evaluate: generator.generate, then get_metrics_from_generator_output"
         },
         fakes=fakes(target),
-    )
-    return Boundary(
-        path=f"{PATH} -> {SCORES}",
-        stage="metric",
-        steps=(step,),
         reads=frozenset({"reward", "group"}),
         outputs={name: replace(output, at=Use("scores")[name]) for name, output in logged_scores(target).items()},
         settings={f"{name}, scores": {}},
@@ -155,7 +152,9 @@ def _scores(target: Target, sampling: str, name: str, *requires: Callable[[Input
 def _metrics(target: Target, sampling: str, section: Config) -> Boundary:
     source = inspect.getsource(target.find(ROLLOUT))
     names = [name for name in LOGGED if "rewards" not in name and re.search(rf"""["']{name}["']""", source)]
-    step = Step(
+    return one_call(
+        path=PATH,
+        stage="metric",
         call=measure,
         name="metrics",
         arguments={
@@ -168,11 +167,6 @@ def _metrics(target: Target, sampling: str, section: Config) -> Boundary:
         },
         produced_by=_PRODUCED,
         fakes=fakes(target),
-    )
-    return Boundary(
-        path=PATH,
-        stage="metric",
-        steps=(step,),
         reads=frozenset({"length", "mask"}),
         outputs={name: replace(LOGGED[name], at=Use("metrics")[name]) for name in names},
         settings={"batched, metrics": {}},

@@ -14,7 +14,7 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.process_group import one_process_group
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import VOCABULARY
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec
@@ -105,7 +105,9 @@ def shared_logits_gradient(
 
 
 def _shared_logits(entropy: str, fakes: Mapping[str, Callable[..., Any]]) -> Boundary:
-    step = Step(
+    return one_call(
+        path=f"{SHIFTED} -> {entropy}",
+        stage="batch",
         call=shared_logits_gradient,
         name="slope",
         arguments={
@@ -120,11 +122,6 @@ def _shared_logits(entropy: str, fakes: Mapping[str, Callable[..., Any]]) -> Bou
         },
         fakes=fakes,
         produced_by={"2": "megatron_model_wrapper.py, loss_func: log-probs, then the entropy, of one tensor of logits"},
-    )
-    return Boundary(
-        path=f"{SHIFTED} -> {entropy}",
-        stage="batch",
-        steps=(step,),
         outputs={"slope": Output("B T", "", "", at=Use("slope"), form=Padded())},
         settings={"of the same logits": {}},
         claims=claims(_SHARDED),

@@ -18,7 +18,7 @@ from rl_sentinel.adapters.skyrl.advantages import path_of, registered
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, MODULE, PRODUCED_BY, Arguments, arguments
 from rl_sentinel.adapters.skyrl.loss_modes import MODES, logged, mode_of
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound, one_call
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -203,10 +203,13 @@ def _critic(forms: Arguments) -> Boundary:
         "config": Config(CONFIG, knobs_at={f"{_SECTION}.value_clip": "value_clip"}, section=_SECTION),
         "loss_mask": forms.loss_mask,
     }
-    return Boundary(
+    return one_call(
         path=CRITIC,
         stage="value-loss",
-        steps=(Step(call=CRITIC, name="result", arguments=arguments_, produced_by={"loss_mask": PRODUCED_BY}),),
+        call=CRITIC,
+        name="result",
+        arguments=arguments_,
+        produced_by={"loss_mask": PRODUCED_BY},
         outputs={"loss": Output("", "", "loss", at=Use("result")[0])},
         settings={"default": {"value_clip": 0.2}},
         reach="trainer.algorithm.advantage_estimator=gae",

@@ -14,7 +14,7 @@ from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.skyrl.arguments import INPUT, PRODUCED_BY, Arguments, arguments, with_metadata
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
@@ -96,7 +96,9 @@ def _divides(inputs: Inputs) -> str:
 def _pass(layout: Arguments) -> Boundary:
     paths = {"mesh": MESH, "join": JOIN, "rank": RANK, "info": INFO, "output": OUTPUT}
     tensors = {_KEY: layout.column("old_logprob"), "response_mask": layout.response_mask}
-    step = Step(
+    return one_call(
+        path=f"{MESH}.dispatch -> {JOIN}",
+        stage="batch",
         call=pass_on_mesh,
         name="column",
         arguments={
@@ -104,11 +106,6 @@ def _pass(layout: Arguments) -> Boundary:
             "data": layout.batch(tensors, {}),
         },
         produced_by={"data": PRODUCED_BY},
-    )
-    return Boundary(
-        path=f"{MESH}.dispatch -> {JOIN}",
-        stage="batch",
-        steps=(step,),
         outputs={"old_logprob": Output("B T", "nats", "old_logprob", at=Use("column"), form=layout.form)},
         claims=claims(_DOCS, conserves=True),
         reach="every forward pass on several ranks",

@@ -19,7 +19,7 @@ from rl_sentinel.adapters.skyrl.worker import MODEL_COLUMNS, WHOLE_STEP, WORKER,
 from rl_sentinel.adapters.skyrl.worker_fakes import Model as WholeModel
 from rl_sentinel.adapters.skyrl.worker_fakes import cpu, stored_entropy, worker_of
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec
@@ -75,7 +75,9 @@ def _boundary(target: Target, forms: Arguments, path: str, *, megatron: bool) ->
         fakes = {f"{place}.torch.cuda.current_device": cpu}
         if "import chunked_entropy_from_logits" in inspect.getsource(target.find(place)):
             fakes[f"{place}.chunked_entropy_from_logits"] = stored_entropy
-    step = Step(
+    return one_call(
+        path=path,
+        stage="batch",
         call=count_on_megatron if megatron else count_in_worker,
         name="counted",
         arguments={
@@ -88,11 +90,6 @@ def _boundary(target: Target, forms: Arguments, path: str, *, megatron: bool) ->
         },
         fakes=fakes,
         produced_by={"data": PRODUCED_BY, "cfg": "a budget of one token: each row is a micro-batch"},
-    )
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"mask"}),
         outputs={"micro_batches": Output("", "", "rows", at=Use("counted"))},
         settings={"by tokens": {}},

@@ -11,7 +11,7 @@ from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob, Width
 from rl_sentinel.adapters.skyrl.arguments import PRODUCED_BY, Arguments, all_ones, arguments
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -86,7 +86,10 @@ def _split(forms: Arguments) -> Boundary:
         "row": Derived(lambda inputs: torch.arange(inputs.batch.rows)),
     }
     metadata: dict[str, Codec] = {"response_length": Width()}
-    step = Step(
+    merged = Use("merged")
+    return one_call(
+        path=MAKE,
+        stage="batch",
         call=split_and_merge,
         name="merged",
         arguments={
@@ -97,12 +100,6 @@ def _split(forms: Arguments) -> Boundary:
             **{name: Knob(name) for name in ("rows", "tokens", "behind")},
         },
         produced_by={"data": PRODUCED_BY},
-    )
-    merged = Use("merged")
-    return Boundary(
-        path=MAKE,
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"old_logprob", "mask"}),
         outputs={
             "old_logprob": Output("B T", "nats", "old_logprob", at=merged["output"], form=forms.form),

@@ -27,7 +27,7 @@ from rl_sentinel.adapters.skyrl.megatron_run import (
 )
 from rl_sentinel.adapters.skyrl.megatron_worker import RANKS
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -130,7 +130,9 @@ def train_packed(  # noqa: PLR0913 - classes of the target, and the arguments of
 
 
 def _packed(target: Target) -> Boundary:
-    step = Step(
+    return one_call(
+        path=f"{COLLATOR} -> {STEP} -> {MODEL_STEP}",
+        stage="policy-loss",
         call=train_packed,
         name="loss",
         arguments={
@@ -144,11 +146,6 @@ def _packed(target: Target) -> Boundary:
         },
         fakes=device_fake(target),
         produced_by={"masks": _PRODUCER},
-    )
-    return Boundary(
-        path=f"{COLLATOR} -> {STEP} -> {MODEL_STEP}",
-        stage="policy-loss",
-        steps=(step,),
         outputs={"loss": Output("", "", "loss", at=Use("loss"))},
         settings={"supervised, packed": {}},
         claims=_CLAIMS,

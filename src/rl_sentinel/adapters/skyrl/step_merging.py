@@ -15,7 +15,7 @@ from rl_sentinel.adapters.skyrl.arguments import steps_in_order
 from rl_sentinel.adapters.skyrl.dynamic_sampling import TRAJECTORY
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, with_columns
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -140,7 +140,9 @@ def _boundary() -> Boundary:
             "reward": Cell("reward"),
         }
     )
-    step = Step(
+    return one_call(
+        path=PATH,
+        stage="batch",
         call=merge_steps,
         name="merged",
         arguments={
@@ -150,11 +152,6 @@ def _boundary() -> Boundary:
             "rewritten": Knob("rewritten"),
         },
         produced_by={"rows": _PRODUCER},
-    )
-    return Boundary(
-        path=PATH,
-        stage="batch",
-        steps=(step,),
         outputs=row_outputs(Use("merged"), "rollout_logprob", "token", "mask", "reward"),
         settings=FAMILIES,
         claims=claims(_DOCS, conserves=True),

@@ -22,7 +22,7 @@ from rl_sentinel.adapters.skyrl.supervised import COLLATOR, PRODUCER, Model, col
 from rl_sentinel.adapters.skyrl.worker import WORKER
 from rl_sentinel.adapters.skyrl.worker_fakes import cpu, worker_of
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -104,7 +104,9 @@ def evaluate(  # noqa: PLR0913 - classes of the target, and the arguments of its
 def _evaluation(target: Target, path: str) -> Boundary:
     device = {f"{target.locate(WORKER).rpartition('.')[0]}.torch.cuda.current_device": cpu}
     names = {"collator": COLLATOR, "worker": WORKER, "losses": REGISTRY, "trainer": TRAINER}
-    step = Step(
+    return one_call(
+        path=path,
+        stage="metric",
         call=evaluate,
         name="evaluated",
         arguments={
@@ -118,11 +120,6 @@ def _evaluation(target: Target, path: str) -> Boundary:
         },
         fakes=device,
         produced_by={"masks": PRODUCER},
-    )
-    return Boundary(
-        path=path,
-        stage="metric",
-        steps=(step,),
         outputs={"evaluation loss": Output("", "nats", over="live", at=Use("evaluated")["evaluation loss"])},
         settings={"one batch": {"batches": 1}, "last batch padded": {"batches": 2}},
         claims=_CLAIMS,

@@ -24,7 +24,7 @@ from rl_sentinel.adapters.skyrl.losses import PLAIN, REGISTRY
 from rl_sentinel.adapters.skyrl.worker import WHOLE_STEP, WORKER, averages
 from rl_sentinel.adapters.skyrl.worker_fakes import cpu, worker_of
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Stage, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
@@ -250,7 +250,10 @@ def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
     place = target.locate(WORKER).rpartition(".")[0]
     plain = Ragged(plain=True)
     columns = {name: Column(name, plain) for name in ("old_logprob", "advantage")}
-    step = Step(
+    unused = frozenset({"old_logprob", "advantage"}) if loss_fn == "cross_entropy" else frozenset[str]()
+    return one_call(
+        path=f"{STEP} -> {WHOLE_STEP}",
+        stage=stage,
         call=train_requests,
         name="trained",
         arguments={
@@ -268,12 +271,6 @@ def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
             "columns": _PRODUCER,
             "cfg": "skyrl_train_backend.py, _build_skyrl_train_config: no KL term; otherwise the defaults",
         },
-    )
-    unused = frozenset({"old_logprob", "advantage"}) if loss_fn == "cross_entropy" else frozenset[str]()
-    return Boundary(
-        path=f"{STEP} -> {WHOLE_STEP}",
-        stage=stage,
-        steps=(step,),
         unused=unused,
         outputs=outputs,
         settings=settings,

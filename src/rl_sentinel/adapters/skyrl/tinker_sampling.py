@@ -21,7 +21,7 @@ from rl_sentinel.adapters.skyrl.arguments import CONFIG
 from rl_sentinel.adapters.skyrl.inference_clients import CLIENTS, Servers, digest
 from rl_sentinel.adapters.skyrl.tinker_backend import BACKEND, CHUNKS
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Scalar, Settings
 from rl_sentinel.core.claims import claims
@@ -165,7 +165,9 @@ def _request(code: Mapping[str, Any], number: int, samples: int, room: int, opti
 def _boundary(target: Target, group: str, knobs: Mapping[str, tuple[Scalar, Scalar]]) -> Boundary:
     chunk = next((path for path in CHUNKS if target.has(path)), CHUNKS[0])
     functions = {name: Constant(Function(path)) for name, path in {**_CODE, "chunk": chunk}.items()}
-    step = Step(
+    return one_call(
+        path=f"{PREPARE} -> {SAMPLE} -> {CLIENT}.sample",
+        stage="batch",
         call=sample_requests,
         name="samples",
         arguments={
@@ -177,11 +179,6 @@ def _boundary(target: Target, group: str, knobs: Mapping[str, tuple[Scalar, Scal
             "options": AllSettings(),
         },
         produced_by={"rows": "tinker/api.py, asample: the prompt, the sampling parameters and num_samples of a client"},
-    )
-    return Boundary(
-        path=f"{PREPARE} -> {SAMPLE} -> {CLIENT}.sample",
-        stage="batch",
-        steps=(step,),
         outputs=row_outputs(Use("samples"), "rollout_logprob", "token")
         | {"parameters of the request": Output("B", "", at=Use("samples")["parameters"], form=PerRow("list"))},
         settings={group: {}},

@@ -18,7 +18,7 @@ from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.skyrl.arguments import CONFIG
 from rl_sentinel.adapters.skyrl.loop_fakes import Client, nothing
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Scalar, Settings
 from rl_sentinel.core.claims import claims
@@ -124,7 +124,9 @@ def updated(method: Callable[..., Any], owner: type, cfg: Any, rows: list[dict[s
 
 def _boundary(name: str, settings: Settings) -> Boundary:
     row = {"logprobs": RowTokens("rollout_logprob"), "versions": RowTokens("version", "int")}
-    step = Step(
+    return one_call(
+        path=PATH,
+        stage="batch",
         call=updated,
         name="updated",
         arguments={
@@ -137,11 +139,6 @@ def _boundary(name: str, settings: Settings) -> Boundary:
             "rows": "trainer.py and fully_async_trainer.py, train: dispatch.save_weights_for_sampler after each step; "
             "skyrl_train_backend.py, save_sampler_checkpoint: while other clients may sample"
         },
-    )
-    return Boundary(
-        path=PATH,
-        stage="batch",
-        steps=(step,),
         outputs=row_outputs(Use("updated"), "rollout_logprob", "version"),
         settings={name: settings},
         claims=_CLAIMS,

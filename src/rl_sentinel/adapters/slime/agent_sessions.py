@@ -15,7 +15,7 @@ from rl_sentinel.adapters.slime.samples import SAMPLE
 from rl_sentinel.adapters.slime.trajectories import MANAGER, ROW, TURN, Session, append_row, empty_columns, with_turns
 from rl_sentinel.adapters.slime.trajectories import MODULE as TRAJECTORY
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -172,7 +172,9 @@ def _session() -> Boundary:
 
 
 def _boundary(path: str, call: Callable[..., Any], classes: Mapping[str, str]) -> Boundary:
-    step = Step(
+    return one_call(
+        path=path,
+        stage="batch",
         call=call,
         name="samples",
         arguments={
@@ -182,11 +184,6 @@ def _boundary(path: str, call: Callable[..., Any], classes: Mapping[str, str]) -
             "exceeded": Knob("exceeded"),
         },
         produced_by={"rows": _PRODUCER},
-    )
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         outputs=row_outputs(Use("samples"), "rollout_logprob", "token", "mask", "reward"),
         settings=LIMITS,
         claims=claims(_DOCS, conserves=True),

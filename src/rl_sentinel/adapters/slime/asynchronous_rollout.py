@@ -23,7 +23,7 @@ from rl_sentinel.adapters.slime.rollout_fakes import arguments, serving
 from rl_sentinel.adapters.slime.rollout_loop import PromptSource
 from rl_sentinel.adapters.slime.samples import SAMPLE
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 
 PATH = "slime.rollout.fully_async_rollout.generate_rollout_fully_async"
@@ -126,7 +126,9 @@ def _one_event_loop(run: Callable[..., Any]) -> Iterator[None]:
 
 
 def _asynchronous(generate: str) -> Boundary:
-    step = Step(
+    return one_call(
+        path=PATH,
+        stage="batch",
         call=uses_in_asynchronous_rollouts,
         name="uses",
         arguments={
@@ -137,11 +139,6 @@ def _asynchronous(generate: str) -> Boundary:
             "room": Derived(room_of),
         },
         produced_by={"prompts": _PRODUCER},
-    )
-    return Boundary(
-        path=PATH,
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"group", "length", "version"}),
         outputs={"trained": Output("B", "samples", "uses", at=Use("uses"), form=PerRow("list"))},
         reach=f"--rollout-function-path {PATH}",

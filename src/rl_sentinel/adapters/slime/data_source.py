@@ -13,7 +13,7 @@ from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
 from rl_sentinel.adapters.slime.samples import SAMPLE
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 
 #: Paths of the class, newest first; the first one is the default of --data-source-path.
@@ -135,7 +135,16 @@ def _globals(kind: type) -> dict[str, Any]:
 
 
 def _source(path: str) -> Boundary:
-    step = Step(
+    drawn, form = Use("drawn"), PerRow("list")
+    outputs = {"uses of a prompt": Output("B", "samples", "uses", at=drawn["uses"], form=form)}
+    for restart in RESTARTS:
+        for column in ("prompts", "numbers"):
+            key, after = f"{column} {restart}", f"{column} after rollout {restart}"
+            outputs[after] = Output("B", "", f"uninterrupted.{key}", at=drawn[f"whole {key}"], form=form)
+            outputs[f"{after} and a restart"] = Output("B", "", f"resumed.{key}", at=drawn[f"resumed {key}"], form=form)
+    return one_call(
+        path=path,
+        stage="batch",
         call=prompts_of_rollouts,
         name="drawn",
         arguments={
@@ -146,18 +155,6 @@ def _source(path: str) -> Boundary:
             "shuffle": Knob("rollout_shuffle", default=False),
         },
         produced_by={"rows": _CALLER},
-    )
-    drawn, form = Use("drawn"), PerRow("list")
-    outputs = {"uses of a prompt": Output("B", "samples", "uses", at=drawn["uses"], form=form)}
-    for restart in RESTARTS:
-        for column in ("prompts", "numbers"):
-            key, after = f"{column} {restart}", f"{column} after rollout {restart}"
-            outputs[after] = Output("B", "", f"uninterrupted.{key}", at=drawn[f"whole {key}"], form=form)
-            outputs[f"{after} and a restart"] = Output("B", "", f"resumed.{key}", at=drawn[f"resumed {key}"], form=form)
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"group"}),
         outputs=outputs,
         settings={"default": {}, "shuffled": {"rollout_shuffle": True}},

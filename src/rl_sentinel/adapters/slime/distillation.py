@@ -30,7 +30,7 @@ from rl_sentinel.adapters.slime.arguments import (
 from rl_sentinel.adapters.slime.rollout_fakes import Words
 from rl_sentinel.adapters.slime.samples import sample
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -169,16 +169,13 @@ _PRODUCED = {
 
 
 def _asked(target: Target, score: str) -> Boundary:
-    step = Step(
+    return one_call(
+        path=score,
+        stage="batch",
         call=scored_tokens,
         name="tokens",
         arguments={"score": Constant(Function(score)), "args": _ARGS, "rows": EachRow(sample(target, "reward"))},
         produced_by=_PRODUCED,
-    )
-    return Boundary(
-        path=score,
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"token", "length", "prompt_length"}),
         unused=frozenset({"prompt_length"}),
         outputs={"token": Output("B T", "", "token", at=Use("tokens"), form=Ragged())},
@@ -193,7 +190,9 @@ def _asked(target: Target, score: str) -> Boundary:
 
 
 def _scored(target: Target, score: str, process: str) -> Boundary:
-    step = Step(
+    return one_call(
+        path=f"{score} -> {process}",
+        stage="batch",
         call=teacher_logprobs,
         name="teacher",
         arguments={
@@ -204,11 +203,6 @@ def _scored(target: Target, score: str, process: str) -> Boundary:
             "logits": Column("logits", Ragged()),
         },
         produced_by=_PRODUCED,
-    )
-    return Boundary(
-        path=f"{score} -> {process}",
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"token", "length", "logits", "prompt_length"}),
         unused=frozenset({"prompt_length"}),
         outputs={"logprob": Output("B T", "nats", "logprob", at=Use("teacher"), form=Ragged())},
@@ -232,19 +226,16 @@ def _penalized() -> Boundary:
         }
     )
     args = options(**fixed)
-    step = Step(
+    result = Use("rollout_data")
+    return one_call(
+        path=f"{ADVANTAGES} -> {PENALTY}",
+        stage="advantage",
         call=ADVANTAGES,
         arguments={"args": Namespace(**args.parts, opd_kl_coef=Knob("coefficient")), "rollout_data": data},
         produced_by={
             "rollout_data": f"{MASKS}; log_probs and teacher_log_probs: actor.py, train_actor, or the samples' "
             "teacher_log_probs in rollout.py, _convert_samples_to_train_data"
         },
-    )
-    result = Use("rollout_data")
-    return Boundary(
-        path=f"{ADVANTAGES} -> {PENALTY}",
-        stage="advantage",
-        steps=(step,),
         unused=frozenset({"excluded"}),
         outputs={
             "advantage": Output("B T", "reward", "advantage", at=result["advantages"], form=Ragged()),

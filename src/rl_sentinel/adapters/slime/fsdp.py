@@ -25,7 +25,7 @@ from rl_sentinel.adapters.slime.arguments import LOSS_MASKS, RESPONSE_LENGTHS, R
 from rl_sentinel.adapters.slime.packing import cpu
 from rl_sentinel.adapters.slime.samples import module_source
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec
@@ -154,7 +154,17 @@ def _in_order(samples_: list[dict[str, Any]], keys: tuple[str, ...]) -> dict[str
 
 
 def _packing(target: Target) -> Boundary:
-    step = Step(
+    unpacked, form = Use("unpacked"), Ragged()
+    keys = {"rollout_logprob": "rollout_log_probs", "advantage": "advantages", "returns": "returns"}
+    outputs = {name: Output("B T", "", name, at=unpacked[key], form=form) for name, key in keys.items()}
+    outputs |= {
+        "token": Output("B T", "", "token", at=unpacked["tokens"], form=RaggedSequence()),
+        "mask": Output("B T", "", "mask", at=unpacked["loss_masks"], form=Cast(form, torch.bool)),
+        "sequences": Output("", "count", "rows", at=unpacked["raw_rewards"], form=_Count()),
+    }
+    return one_call(
+        path=f"{PACK} -> {UNPACK}",
+        stage="batch",
         call=pack_and_unpack,
         name="unpacked",
         arguments={
@@ -165,19 +175,6 @@ def _packing(target: Target) -> Boundary:
         },
         fakes=pack_fakes(target),
         produced_by={"data": _CALLER},
-    )
-    unpacked, form = Use("unpacked"), Ragged()
-    keys = {"rollout_logprob": "rollout_log_probs", "advantage": "advantages", "returns": "returns"}
-    outputs = {name: Output("B T", "", name, at=unpacked[key], form=form) for name, key in keys.items()}
-    outputs |= {
-        "token": Output("B T", "", "token", at=unpacked["tokens"], form=RaggedSequence()),
-        "mask": Output("B T", "", "mask", at=unpacked["loss_masks"], form=Cast(form, torch.bool)),
-        "sequences": Output("", "count", "rows", at=unpacked["raw_rewards"], form=_Count()),
-    }
-    return Boundary(
-        path=f"{PACK} -> {UNPACK}",
-        stage="batch",
-        steps=(step,),
         unused=frozenset({"prompt_length", "reward"}),
         outputs=outputs,
         claims=claims("data_packing.py, unpack_sequences: sequences from a packed batch", conserves=True, packs=True),
@@ -207,7 +204,9 @@ def _log_probs(target: Target, path: str) -> Boundary:
         **{name: Constant(value) for name, value in (("weights", {}), ("fsdp_cpu_offload", False))},
         **{name: Constant(value) for name, value in (("cp_rank", 0), ("cp_size", 1), ("cp_group", None))},
     }
-    step = Step(
+    return one_call(
+        path=path,
+        stage="batch",
         call=log_probs_of_packs,
         name="computed",
         arguments={
@@ -221,11 +220,6 @@ def _log_probs(target: Target, path: str) -> Boundary:
         },
         fakes=pack_fakes(target),
         produced_by={"data": _CALLER},
-    )
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"logits", "token", "length"}),
         outputs={
             name: Output("B T", "nats", name, at=Use("computed")[key], form=Ragged())

@@ -24,7 +24,7 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.slime.fsdp import ACTOR
 from rl_sentinel.adapters.slime.weight_fakes import Engine, Layers, Remote, fakes, nothing, on_cpu, with_buckets
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -156,7 +156,9 @@ def _loading(model: Layers) -> dict[str, Any]:
 
 def _boundary(name: str) -> Boundary:
     colocate, reach = FAMILIES[name]
-    step = Step(
+    return one_call(
+        path=f"{INIT} -> {UPDATE}",
+        stage="batch",
         call=first_weights,
         name="weights",
         arguments={
@@ -167,11 +169,6 @@ def _boundary(name: str) -> Boundary:
             "colocate": Knob("colocate"),
         },
         produced_by={"rows": _PRODUCED},
-    )
-    return Boundary(
-        path=f"{INIT} -> {UPDATE}",
-        stage="batch",
-        steps=(step,),
         outputs=row_outputs(Use("weights"), "rollout_logprob"),
         settings={name: {"colocate": colocate}},
         claims=_CLAIMS,

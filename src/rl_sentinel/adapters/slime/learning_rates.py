@@ -19,7 +19,7 @@ from rl_sentinel.adapters.kit.learning_rates import (
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec
@@ -167,7 +167,15 @@ def _rates(kind: str) -> Boundary:
 
 
 def _restarted() -> Boundary:
-    step = Step(
+    outputs = {
+        "learning rate": ("uninterrupted.rate", "rates"),
+        "learning rate after a restart": ("resumed.rate", "resumed"),
+        "finished updates": ("uninterrupted.updates", "updates"),
+        "finished updates after a restart": ("resumed.updates", "counted"),
+    }
+    return one_call(
+        path=INITIALIZE,
+        stage="batch",
         call=rates_of_restart,
         name="rates",
         arguments={
@@ -177,17 +185,6 @@ def _restarted() -> Boundary:
             **{name: Knob(name, default) for name, default in (("warm_up", 0), ("updates", UPDATES), ("floor", 0.0))},
         },
         produced_by={"count": _RESTORES},
-    )
-    outputs = {
-        "learning rate": ("uninterrupted.rate", "rates"),
-        "learning rate after a restart": ("resumed.rate", "resumed"),
-        "finished updates": ("uninterrupted.updates", "updates"),
-        "finished updates after a restart": ("resumed.updates", "counted"),
-    }
-    return Boundary(
-        path=INITIALIZE,
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"group"}),
         outputs={
             name: Output("B", "", quantity, at=Use("rates")[key], form=PerRow("list"))

@@ -18,7 +18,7 @@ from rl_sentinel.adapters.slime.generation import ONE_VERSION, all_train, room_o
 from rl_sentinel.adapters.slime.rollout_fakes import Words, arguments
 from rl_sentinel.adapters.slime.samples import SAMPLE
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -80,7 +80,10 @@ def _read(made: Any, row: dict[str, Any], prompt: list[int]) -> dict[str, Any]: 
 
 
 def _responses() -> Boundary:
-    step = Step(
+    outputs = row_outputs(Use("made"), "reward", "token", "mask", "rollout_logprob")
+    return one_call(
+        path=PATH,
+        stage="batch",
         call=respond,
         name="made",
         arguments={
@@ -90,12 +93,6 @@ def _responses() -> Boundary:
             "room": Derived(room_of),
         },
         produced_by={"prompts": _PRODUCER},
-    )
-    outputs = row_outputs(Use("made"), "reward", "token", "mask", "rollout_logprob")
-    return Boundary(
-        path=PATH,
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"token", "reward", "mask", "rollout_logprob", "group"}),
         outputs={"reward": outputs.pop("reward"), **outputs},
         settings={"one agent": {}},

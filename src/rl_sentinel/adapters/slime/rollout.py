@@ -28,7 +28,7 @@ from rl_sentinel.adapters.slime.samples import (
     sample,
 )
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec, Inputs
@@ -215,7 +215,9 @@ def _loaded(target: Target) -> Boundary:
 
 
 def _filter(target: Target) -> Boundary:
-    step = Step(
+    return one_call(
+        path=FILTER,
+        stage="correct",
         call=filter_prompts,
         name="kept",
         arguments={
@@ -224,11 +226,6 @@ def _filter(target: Target) -> Boundary:
             "prompts": EachPrompt(EachRow(sample(target))),
         },
         produced_by={"prompts": "slime/rollout/sglang_rollout.py, generate_rollout_async: the samples of one prompt"},
-    )
-    return Boundary(
-        path=FILTER,
-        stage="correct",
-        steps=(step,),
         reads=frozenset({"reward", "group"}),
         outputs={"keep": Output("B", "", "keep", "group", form=PerRow("list"))},
         settings=REWARDS,
@@ -253,7 +250,13 @@ def _supervised(target: Target) -> Boundary:
         _conversation,
         {"0": RowSequence("token", "int"), "1": RowSequence("mask", "int")},
     )
-    step = Step(
+    outputs = {
+        "token": Output("B T", "", "token", at=Use("results")["tokens"], form=RaggedSequence()),
+        "mask": Output("B T", "", "mask", at=Use("results")["masks"], form=Cast(RaggedSequence(), torch.bool)),
+    }
+    return one_call(
+        path=SFT,
+        stage="batch",
         call=supervised_samples,
         name="results",
         arguments={
@@ -270,15 +273,6 @@ def _supervised(target: Target) -> Boundary:
             "samples": "slime/utils/mask_utils.py, get_loss_mask: token ids of the conversation, and 1 for each token "
             "of the assistant; slime/utils/data.py: a conversation with --tool-key has its tools in the metadata"
         },
-    )
-    outputs = {
-        "token": Output("B T", "", "token", at=Use("results")["tokens"], form=RaggedSequence()),
-        "mask": Output("B T", "", "mask", at=Use("results")["masks"], form=Cast(RaggedSequence(), torch.bool)),
-    }
-    return Boundary(
-        path=SFT,
-        stage="batch",
-        steps=(step,),
         outputs=outputs,
         reads=frozenset({"token", "mask", "length"}),
         claims=claims(_SFT_DOCS, conserves=True),

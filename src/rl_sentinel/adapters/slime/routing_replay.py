@@ -27,7 +27,7 @@ from rl_sentinel.adapters.slime.packing import (
     settings_of,
 )
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -153,7 +153,9 @@ def _replayed(target: Target) -> Boundary:
         "actor": Constant(Function(ACTOR)),
         "replay": Constant(Function(REPLAY)),
     }
-    step = Step(
+    return one_call(
+        path=f"{FILL} -> {PACK}",
+        stage="batch",
         call=replay_experts,
         name="tokens",
         arguments={**classes, **packing_arguments()},
@@ -162,11 +164,6 @@ def _replayed(target: Target) -> Boundary:
             "data": f"{PRODUCER}; slime/rollout/sglang_rollout.py, generate: rollout_routed_experts, one row for each "
             "token but the last"
         },
-    )
-    return Boundary(
-        path=f"{FILL} -> {PACK}",
-        stage="batch",
-        steps=(step,),
         unused=frozenset({"mask"}),
         outputs={"token": Output("B T", "", "token", at=Use("tokens"), form=Ragged())},
         settings=settings_of(target),

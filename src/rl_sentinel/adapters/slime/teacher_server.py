@@ -14,7 +14,7 @@ from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowPrompt, RowTokens
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -81,17 +81,14 @@ def _boundary() -> Boundary:
             "logprobs": RowTokens("logprob"),
         }
     )
-    step = Step(
+    served, form = Use("served"), Ragged()
+    return one_call(
+        path=f"{MANAGER}.submit",
+        stage="batch",
         call=serve,
         name="served",
         arguments={"manager": Constant(Function(MANAGER)), "rows": EachRow(row)},
         produced_by={"rows": "megatron_server.py, the handlers of HTTP requests: token ids, response length and mask"},
-    )
-    served, form = Use("served"), Ragged()
-    return Boundary(
-        path=f"{MANAGER}.submit",
-        stage="batch",
-        steps=(step,),
         outputs={
             "logprob": Output("B T", "nats", "logprob", at=served["logprobs"], form=form),
             "token": Output("B T", "", "token", at=served["tokens"], form=form),

@@ -18,7 +18,7 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.slime.samples import SAMPLE
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, with_columns
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -230,7 +230,9 @@ def append_row(columns: dict[str, list[Any]], row: Mapping[str, Any]) -> None:
 
 
 def _boundary(path: str, call: Callable[..., Any], entry: str, settings: Mapping[str, Settings]) -> Boundary:
-    step = Step(
+    return one_call(
+        path=path,
+        stage="batch",
         call=call,
         name="samples",
         arguments={
@@ -242,11 +244,6 @@ def _boundary(path: str, call: Callable[..., Any], entry: str, settings: Mapping
             "fork_threshold": Knob("fork_threshold"),
         },
         produced_by={"rows": _PRODUCER},
-    )
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         outputs=row_outputs(Use("samples"), "rollout_logprob", "token", "mask", "reward"),
         settings=settings,
         claims=claims(_DOCS, conserves=True),

@@ -23,7 +23,7 @@ from rl_sentinel.adapters.trl.rollout_batch import FILL
 from rl_sentinel.adapters.trl.sdpo import Model, first_logit
 from rl_sentinel.adapters.trl.tiny_trainer import END, PADDING, WORDS, RowRewards, make_tokenizer
 from rl_sentinel.core.batch import Batch, with_columns
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
@@ -186,7 +186,9 @@ def _sampled(path: str) -> Boundary:
 
 
 def _loss(path: str) -> Boundary:
-    step = Step(
+    return one_call(
+        path=path,
+        stage="policy-loss",
         call=regress,
         name="loss",
         arguments={
@@ -201,11 +203,6 @@ def _loss(path: str) -> Boundary:
         },
         fakes={f"{MODULE}.selective_log_softmax": first_logit},
         produced_by={"mask": _PRODUCER, "values": _PRODUCER},
-    )
-    return Boundary(
-        path=path,
-        stage="policy-loss",
-        steps=(step,),
         unused=frozenset({"token"}),
         outputs={"loss": Output("", "", "loss", at=Use("loss"))},
         settings={"default": {"beta": 0.5}},

@@ -18,7 +18,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.async_loss import COLLATOR, PLANNER, TRAINER, as_queued
 from rl_sentinel.adapters.trl.log_averages import write_metrics
 from rl_sentinel.adapters.trl.token_model import FIRST
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
@@ -73,7 +73,10 @@ def _logged(trainer: str, collator: str, planner: str, logged: Mapping[str, tupl
         "scored": Cell("scored", "bool"),
         "group_id": Cell("group", "int"),
     }
-    step = Step(
+    definitions = {name: definition for name, (_, definition) in logged.items() if definition}
+    return one_call(
+        path=f"{collator}.torch_call -> {trainer}.log",
+        stage="metric",
         call=log_samples,
         name="written",
         arguments={
@@ -84,12 +87,6 @@ def _logged(trainer: str, collator: str, planner: str, logged: Mapping[str, tupl
             "samples": EachRow(Table(sample)),
         },
         produced_by={"samples": _PRODUCER},
-    )
-    definitions = {name: definition for name, (_, definition) in logged.items() if definition}
-    return Boundary(
-        path=f"{collator}.torch_call -> {trainer}.log",
-        stage="metric",
-        steps=(step,),
         unused=frozenset({"old_logprob", "group"}),
         outputs={name: replace(o, at=Use("written")[name], form=Number()) for name, (o, _) in logged.items()},
         settings={"logged": {}},

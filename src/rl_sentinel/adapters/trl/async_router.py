@@ -27,7 +27,7 @@ from rl_sentinel.adapters.trl.async_loss import (
     make_async_trainers,
     train_on_samples,
 )
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
@@ -105,7 +105,16 @@ def acting_coefficient(  # noqa: PLR0913 - the parts of a trainer that a micro-b
 
 def _router(path: str) -> Boundary:
     settings = {**SETTINGS, "router_aux_loss_coef": 0.25, "router_loss": MEAN}
-    step = Step(
+    outputs = {
+        name: Output("", "", f"setting.{setting}", at=Use("trained")[key], form=Number())
+        for name, setting, key in (
+            ("router_aux_loss_coef", "router_aux_loss_coef", "coefficient"),
+            ("aux_loss", "router_loss", "logged"),
+        )
+    }
+    return one_call(
+        path=path,
+        stage="config",
         call=acting_coefficient,
         name="trained",
         arguments={
@@ -119,18 +128,6 @@ def _router(path: str) -> Boundary:
             "coefficient": Knob("router_aux_loss_coef"),
         },
         produced_by={"model": "transformers, MoeCausalLMOutputWithPast: aux_loss, with output_router_logits"},
-    )
-    outputs = {
-        name: Output("", "", f"setting.{setting}", at=Use("trained")[key], form=Number())
-        for name, setting, key in (
-            ("router_aux_loss_coef", "router_aux_loss_coef", "coefficient"),
-            ("aux_loss", "router_loss", "logged"),
-        )
-    }
-    return Boundary(
-        path=path,
-        stage="config",
-        steps=(step,),
         reads=frozenset(),
         outputs={"step": Output("", at=Use("trained")["loss"]), **outputs},
         settings={"router": settings},

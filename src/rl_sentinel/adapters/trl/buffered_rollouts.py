@@ -19,7 +19,7 @@ from rl_sentinel.adapters.trl.inline_prompts import LIMIT, text_of
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
 from rl_sentinel.adapters.trl.rollout_batch import FILL, id_tokens
 from rl_sentinel.adapters.trl.tiny_trainer import END, PADDING, WORDS, make_byte_tokenizer
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
@@ -118,7 +118,10 @@ def few_rows(inputs: Inputs) -> str:
 
 
 def _rows(path: str, *, limited: bool) -> Boundary:
-    step = Step(
+    form = PerRow("list")
+    return one_call(
+        path=path,
+        stage="batch",
         call=sampled_slices,
         name="made",
         arguments={
@@ -128,12 +131,6 @@ def _rows(path: str, *, limited: bool) -> Boundary:
             "limited": Knob("limited"),
         },
         produced_by={"lengths": _BUFFER},
-    )
-    form = PerRow("list")
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         outputs={
             "trained tokens": Output("B", "tokens", at=Use("made")["count"], form=form),
             "number of columns from other samples": Output(

@@ -37,7 +37,7 @@ from rl_sentinel.adapters.trl.rank_fakes import RankAccelerator
 from rl_sentinel.adapters.trl.release import fields_of
 from rl_sentinel.adapters.trl.rollout_batch import FILL
 from rl_sentinel.adapters.trl.tiny_trainer import END, PADDING, make_byte_tokenizer
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec, Inputs
@@ -230,10 +230,13 @@ def _step(path: str, name: str, fields: dict[str, Any], *, sampled: bool, wraps:
     }
     if wraps:
         arguments["wrapped"] = Knob("wrapped")
-    return Boundary(
+    return one_call(
         path=entry,
         stage="aggregate",
-        steps=(Step(call=train_on_buffer, name="loss", arguments=arguments, produced_by={"student": _BATCH}),),
+        call=train_on_buffer,
+        name="loss",
+        arguments=arguments,
+        produced_by={"student": _BATCH},
         outputs={"loss": Output("", "nats", "loss", at=Use("loss"))},
         settings={name: {"mixture": 0.5, "temperature": 1.0, **(WRAPPED if wraps else {})}},
         claims=_MEAN,

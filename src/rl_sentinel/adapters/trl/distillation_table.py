@@ -22,7 +22,7 @@ from rl_sentinel.adapters.trl.rollout_batch import FILL, id_tokens, unpacked_nam
 from rl_sentinel.adapters.trl.rollout_fakes import FIRST_WORD, ready_to_train
 from rl_sentinel.adapters.trl.token_differences import ROWS
 from rl_sentinel.adapters.trl.two_ranks import EachRank
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -98,7 +98,9 @@ def _table(target: Target, scores: str, log: str) -> Boundary:
         "lengths": ResponseMask(NoPadding()),
     }
     at = {"trainer": "", "rank": "accelerator.process_index", "ranks": "accelerator.num_processes"}
-    step = Step(
+    return one_call(
+        path=f"{scores} -> {log}",
+        stage="batch",
         call=logged_rows,
         name="table",
         arguments={
@@ -109,11 +111,6 @@ def _table(target: Target, scores: str, log: str) -> Boundary:
         },
         fakes=collectives(target, "distillation"),
         produced_by={"inputs": _TABLE},
-    )
-    return Boundary(
-        path=f"{scores} -> {log}",
-        stage="batch",
-        steps=(step,),
         outputs={
             "tokens of the completion": Output("B", "tokens", at=Use("table")["tokens"], form=ROWS),
             "number of columns from other samples": Output(

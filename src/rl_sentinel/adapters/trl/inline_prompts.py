@@ -20,7 +20,7 @@ from rl_sentinel.adapters.trl.inline_engine_fakes import last_word, make_inline_
 from rl_sentinel.adapters.trl.release import fields_of
 from rl_sentinel.adapters.trl.sampling import collectives, engines_of, is_inline, sampling_path
 from rl_sentinel.adapters.trl.tiny_trainer import WORDS, make_byte_tokenizer
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -95,7 +95,10 @@ def few_prompts(inputs: Inputs) -> str:
 
 def _prompts(target: Target, path: str, kind: str, engine: str, settings: Settings) -> Boundary:
     parts = {"kind": Constant(kind), "engine": Constant(engine), **{name: IfSet(name) for name in settings}}
-    step = Step(
+    form, result = PerRow("list"), Use("compared")
+    return one_call(
+        path=path,
+        stage="batch",
         call=compare_prompts,
         name="compared",
         arguments={
@@ -106,12 +109,6 @@ def _prompts(target: Target, path: str, kind: str, engine: str, settings: Settin
         },
         fakes=collectives(target, path),
         produced_by={"prompts": "grpo_trainer.py, _get_train_sampler: num_generations consecutive rows per prompt"},
-    )
-    form, result = PerRow("list"), Use("compared")
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         unused=frozenset({"token"}),
         outputs={
             "tokens of the prompt": Output("B", "tokens", at=result["count"], form=form),

@@ -19,7 +19,7 @@ from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import GRPO, RLOO
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -71,7 +71,9 @@ def _experimental(target: Target) -> Iterator[str]:
 
 
 def _averaged(log: str, trainer: str) -> Boundary:
-    step = Step(
+    return one_call(
+        path=log,
+        stage="metric",
         call=logged_average,
         name="average",
         arguments={
@@ -81,11 +83,6 @@ def _averaged(log: str, trainer: str) -> Boundary:
             "scored": Column("mask", NoPadding()),
         },
         produced_by={"numbers": _STEPS},
-    )
-    return Boundary(
-        path=log,
-        stage="metric",
-        steps=(step,),
         outputs={NAME: Output("", "reward", "outcome.mean", over="live", at=Use("average"), form=Number())},
         settings={"logging_steps above 1": {}},
         claims=claims(_STEPS),

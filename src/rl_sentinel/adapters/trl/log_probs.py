@@ -19,7 +19,7 @@ from rl_sentinel.adapters.trl.arguments import GRPO, RLOO
 from rl_sentinel.adapters.trl.logit_model import compute_log_probs, logit_trainer
 from rl_sentinel.adapters.trl.release import config_fields, method
 from rl_sentinel.adapters.trl.self_distillation import TRAINERS, Model
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import Claims, claims
 
@@ -74,7 +74,9 @@ def score_rollout(  # noqa: PLR0913 - a trainer's class and settings, and its ba
 
 
 def _of_rollout(path: str, trainer: str) -> Boundary:
-    step = Step(
+    return one_call(
+        path=path,
+        stage="batch",
         call=score_rollout,
         name="computed",
         arguments={
@@ -86,11 +88,6 @@ def _of_rollout(path: str, trainer: str) -> Boundary:
             "completion_mask": ResponseMask(),
         },
         produced_by={"completion_mask": "sample_rollouts: completions padded at the right"},
-    )
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         outputs={"logprob": Output("B T", "nats", "logprob", at=Use("computed"), form=Padded())},
         settings={"logprob": {"temperature": 0.5}},
         claims=_CLAIMS,
@@ -102,7 +99,9 @@ def _of_rollout(path: str, trainer: str) -> Boundary:
 def _boundary(target: Target, path: str, kind: str, output: str, claimed: Claims) -> Boundary:
     parameters = inspect.signature(target.find(path)).parameters
     chunks = {"batch_size": Constant(2)} if "batch_size" in parameters else {}
-    step = Step(
+    return one_call(
+        path=path,
+        stage="batch",
         call=compute_log_probs,
         name="computed",
         arguments={
@@ -115,11 +114,6 @@ def _boundary(target: Target, path: str, kind: str, output: str, claimed: Claims
             **chunks,
         },
         produced_by={"logits": _PRODUCER},
-    )
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         outputs={output: Output("B T", "nats", output, at=Use("computed")[output], form=Padded())},
         settings={output: {"temperature": 1.0}},
         claims=claimed,

@@ -26,7 +26,7 @@ from rl_sentinel.adapters.trl.ppo_fakes import AttendingModel, collate
 from rl_sentinel.adapters.trl.release import source_of
 from rl_sentinel.adapters.trl.token_model import PROMPT, token_ids
 from rl_sentinel.core.batch import Batch, with_columns
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -113,15 +113,16 @@ def _forward(path: str, name: str, *, masked: bool) -> Boundary:
         "ppo_trainer.py, step: queries and responses as lists of tensors; DataCollatorForLanguageModeling pads them at "
         "the padding_side of the tokenizer"
     )
-    step = Step(
-        call=forward_pass, name="computed", arguments=arguments, explain=as_refusal, produced_by={"logprobs": sources}
-    )
     computed = Use("computed")
     outputs = {"logprob": "nats", "value": "reward"} | ({"mask": ""} if masked else {})
-    return Boundary(
+    return one_call(
         path=path,
         stage="batch",
-        steps=(step,),
+        call=forward_pass,
+        name="computed",
+        arguments=arguments,
+        explain=as_refusal,
+        produced_by={"logprobs": sources},
         outputs={
             name: Output("B T", unit, name, at=computed[name], form=AsReturned()) for name, unit in outputs.items()
         },

@@ -25,7 +25,7 @@ from rl_sentinel.adapters.trl.pair_codecs import NoPadding
 from rl_sentinel.adapters.trl.rank_fakes import RankAccelerator
 from rl_sentinel.adapters.trl.tiny_trainer import END, PADDING, make_tokenizer
 from rl_sentinel.adapters.trl.token_model import PROMPT, token_ids
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -64,7 +64,9 @@ def boundaries(target: Target, trainer: str) -> Iterator[Boundary | Unbound]:
 
 def _generated(path: str, trainer: str, name: str, *, is_encoder_decoder: bool, ends: bool) -> Boundary:
     """The boundary of batched generation; with ``ends``, of whole responses that end before others of their batch."""
-    step = Step(
+    return one_call(
+        path=path,
+        stage="batch",
         call=generate_in_batches,
         name="generated",
         arguments={
@@ -76,11 +78,6 @@ def _generated(path: str, trainer: str, name: str, *, is_encoder_decoder: bool, 
             "ends": Knob("ends", default=False),
         },
         produced_by={"tokens": _QUERIES},
-    )
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         outputs={"token": Output("B T", "", "token", at=Use("generated"), form=AsReturned())},
         settings={
             f"{name}, with end tokens" if ends else name: {
@@ -96,7 +93,9 @@ def _generated(path: str, trainer: str, name: str, *, is_encoder_decoder: bool, 
 
 def _referred(path: str, trainer: str, name: str, *, listed: bool) -> Boundary:
     """The boundary of the responses of policy and reference; ``listed`` queries are generated in batches."""
-    step = Step(
+    return one_call(
+        path=path,
+        stage="batch",
         call=generate_with_reference,
         name="generated",
         arguments={
@@ -107,11 +106,6 @@ def _referred(path: str, trainer: str, name: str, *, listed: bool) -> Boundary:
             "listed": Knob("listed"),
         },
         produced_by={"tokens": _QUERIES},
-    )
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         outputs={
             side: Output("B T", "", "token", at=Use("generated")[side], form=AsReturned())
             for side in ("policy", "reference")
@@ -225,7 +219,9 @@ def generate_with_reference(
 
 def _logged(path: str, trainer: str) -> Boundary:
     module = trainer.rpartition(".")[0]
-    step = Step(
+    return one_call(
+        path=path,
+        stage="metric",
         call=logged_rewards,
         name="logs",
         arguments={
@@ -236,11 +232,6 @@ def _logged(path: str, trainer: str) -> Boundary:
         },
         fakes={f"{module}.torch.distributed.{name}": fake for name, fake in COLLECTIVES.items()},
         produced_by={"rewards": "examples: trainer.log_stats(stats, batch, rewards) after each step, on each process"},
-    )
-    return Boundary(
-        path=path,
-        stage="metric",
-        steps=(step,),
         outputs={name: _at(name, output) for name, output in LOGGED.items()},
         claims=claims(_REWARDS),
         reach="log_stats(stats, batch, rewards)",

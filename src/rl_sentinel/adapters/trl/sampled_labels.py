@@ -18,7 +18,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import trains_whole_completions
 from rl_sentinel.adapters.trl.distillation_codecs import EndedCompletions, every_completion_trains
 from rl_sentinel.core.batch import Batch, take_positions
-from rl_sentinel.core.boundary import Boundary, Output, Step
+from rl_sentinel.core.boundary import Boundary, Output, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec
@@ -34,11 +34,12 @@ def boundary(target: Target, path: str) -> Boundary:
         "width": Derived(lambda inputs: inputs.batch.width),
         "pads": Constant("pad_token_id" in parameters),
     }
-    step = Step(call=sampled_labels, name="sampled", arguments=arguments)
-    return Boundary(
+    return one_call(
         path=path,
         stage="batch",
-        steps=(step,),
+        call=sampled_labels,
+        name="sampled",
+        arguments=arguments,
         outputs={"mask": Output("B T", "", "mask", at=Use("sampled"), form=AsReturned())},
         claims=claims("gkd_trainer.py: labels of the generated completion, including its EOS", conserves=True),
         reach="lmbda above 0, and a tokenizer whose padding token is its end token",

@@ -15,7 +15,7 @@ from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import itself, micro_batch, trains_whole_completions
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
@@ -123,7 +123,9 @@ def _loss(path: str, loss_type: str) -> Boundary:
         },
         at={"kind": "__class__", "clip_low": "epsilon_low", "clip_high": "epsilon_high"},
     )
-    step = Step(
+    return one_call(
+        path=path,
+        stage="policy-loss",
         call=path,
         name="loss",
         arguments={
@@ -136,11 +138,6 @@ def _loss(path: str, loss_type: str) -> Boundary:
         each=("micro_batch",),
         fakes={f"{MODULE}.selective_log_softmax": first_logit},
         produced_by={"inputs": "sdpo_trainer.py, _prepare_training_batch"},
-    )
-    return Boundary(
-        path=path,
-        stage="policy-loss",
-        steps=(step,),
         unused=frozenset({"token", "prompt_length"}),
         outputs={"loss": Output("", "", "loss", at=Use("loss"), join="sum")},
         settings={loss_type: {**_PLAIN, "length": _LENGTH} if loss_type == "dr_grpo" else _PLAIN},

@@ -21,7 +21,7 @@ from rl_sentinel.adapters.trl.arguments import completions, trains_whole_complet
 from rl_sentinel.adapters.trl.rank_fakes import RankAccelerator
 from rl_sentinel.adapters.trl.self_distillation import Model
 from rl_sentinel.core.batch import VOCABULARY
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
@@ -193,7 +193,9 @@ def _loss(path: str, name: str) -> Boundary:
         },
         at={"kind": "__class__", "likeliest": "loss_top_k", "tail": "loss_add_tail", "teacher": "teacher_client"},
     )
-    step = Step(
+    return one_call(
+        path=f"{path}.compute_loss",
+        stage="aggregate",
         call=distil,
         name="loss",
         arguments={
@@ -203,11 +205,6 @@ def _loss(path: str, name: str) -> Boundary:
             "inputs": Table(completions(tools=False)),
         },
         produced_by={"inputs": "completions that the student sampled, padded at the right"},
-    )
-    return Boundary(
-        path=f"{path}.compute_loss",
-        stage="aggregate",
-        steps=(step,),
         unused=frozenset({"prompt_length"} | (set() if settings["mixture"] else {"token"})),
         outputs={"loss": Output("", "nats", "loss", at=Use("loss"))},
         settings={name: settings},

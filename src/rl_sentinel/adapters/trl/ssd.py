@@ -17,7 +17,7 @@ from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import itself, prompt, trains_whole_completions
 from rl_sentinel.adapters.trl.sdpo import Model, first_logit
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -71,7 +71,9 @@ def _loss(path: str) -> Boundary:
         "completion_ids": Column("token"),
         "completion_mask": Column("mask", dtype=torch.int64),
     }
-    step = Step(
+    return one_call(
+        path=path,
+        stage="policy-loss",
         call=path,
         name="loss",
         arguments={
@@ -82,11 +84,6 @@ def _loss(path: str) -> Boundary:
         each=("micro_batch",),
         fakes={f"{MODULE}.selective_log_softmax": first_logit},
         produced_by={"inputs": _PRODUCER},
-    )
-    return Boundary(
-        path=path,
-        stage="policy-loss",
-        steps=(step,),
         unused=frozenset({"token", "prompt_length"}),
         outputs={"loss": Output("", "", "loss", at=Use("loss"), join="sum")},
         settings={"default": {}},

@@ -28,7 +28,7 @@ from rl_sentinel.adapters.trl.supervised import SFT
 from rl_sentinel.adapters.trl.tiny_trainer import make_tokenizer
 from rl_sentinel.adapters.trl.token_differences import ROWS
 from rl_sentinel.adapters.trl.token_model import set_logprobs
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -210,7 +210,9 @@ def _has_images(call: Mapping[str, Any], images: Sequence[Tensor]) -> bool:
 
 
 def _boundary(kind: Kind, name: str, chosen: Settings) -> Boundary:
-    step = Step(
+    return one_call(
+        path=kind.path,
+        stage="batch",
         call=inputs_off_rows,
         name="off",
         arguments={
@@ -222,11 +224,6 @@ def _boundary(kind: Kind, name: str, chosen: Settings) -> Boundary:
         },
         remembered=True,
         produced_by={"lengths": _PRODUCED},
-    )
-    return Boundary(
-        path=kind.path,
-        stage="batch",
-        steps=(step,),
         outputs={"other images or types": Output("B", "samples", "columns_of_others", at=Use("off"), form=ROWS)},
         settings={name: chosen},
         claims=_DOCS,

@@ -13,7 +13,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.rollout_servers import CONFIG, SERVERS, Server, distribution
 from rl_sentinel.adapters.verl.server_fakes import Engine, Options, server_of
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -84,7 +84,9 @@ def _request(target: Target, name: str, server: Server) -> Iterator[Boundary]:
         **server.fakes,
         **({request: Options} if target.has(request) else {}),
     }
-    step = Step(
+    yield one_call(
+        path=f"{server.owner}.generate",
+        stage="config",
         call=rank_that_samples,
         name="sent",
         fakes=fakes,
@@ -95,11 +97,6 @@ def _request(target: Target, name: str, server: Server) -> Iterator[Boundary]:
         },
         remembered=True,
         produced_by={"rank": "workers/config/model.py, HFModelConfig.lora_rank"},
-    )
-    yield Boundary(
-        path=f"{server.owner}.generate",
-        stage="config",
-        steps=(step,),
         outputs=arriving_outputs(Use("sent"), {"adapter": "model.lora_rank"}),
         settings={"the trained adapter": {"model.lora_rank": 8}, "no adapter": {"model.lora_rank": 0}},
         claims=claims(_RANK),

@@ -19,7 +19,7 @@ from rl_sentinel.adapters.process_group import parallel_state_of_one_process
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.config_files import default_config, untraced
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -179,7 +179,9 @@ def _sizes(target: Target, path: str, section: str) -> Iterator[Boundary]:
         "critic.forward_micro_batch_size": micro,
     }
     trainer = "ppo_megatron_trainer" if path.startswith(MEGATRON) else "ppo_trainer"
-    step = Step(
+    yield one_call(
+        path=path,
+        stage="config",
         call=kept_sizes,
         name="kept",
         arguments={
@@ -190,11 +192,6 @@ def _sizes(target: Target, path: str, section: str) -> Iterator[Boundary]:
         },
         remembered=True,
         produced_by={"config": "ray_trainer.py, init_workers: a section of the trainer's configuration"},
-    )
-    yield Boundary(
-        path=path,
-        stage="config",
-        steps=(step,),
         outputs=arriving_outputs(Use("kept"), _PLACES),
         settings=settings,
         claims=claims(_DOCS),

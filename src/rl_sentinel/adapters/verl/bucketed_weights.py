@@ -21,7 +21,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.bucket_fakes import Link, LoraWorker, Memory, Model, named
 from rl_sentinel.adapters.verl.rollout_servers import distribution
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -157,7 +157,9 @@ def _vllm_installed() -> Iterator[None]:
 
 def _boundary(name: str) -> Boundary:
     settings, reach = FAMILIES[name]
-    step = Step(
+    return one_call(
+        path=PATH,
+        stage="batch",
         call=weights_after_transfer,
         name="weights",
         arguments={
@@ -169,11 +171,6 @@ def _boundary(name: str) -> Boundary:
             "bucket": Knob("bucket"),
         },
         produced_by={"rows": _PRODUCED},
-    )
-    return Boundary(
-        path=PATH,
-        stage="batch",
-        steps=(step,),
         outputs=row_outputs(Use("weights"), "rollout_logprob"),
         settings={name: settings},
         claims=_CLAIMS,

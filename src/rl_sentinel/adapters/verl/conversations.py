@@ -21,7 +21,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.megatron import SilentLogger
 from rl_sentinel.core.batch import Batch, take_positions, take_rows, with_columns
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -209,7 +209,9 @@ def _reach(settings: Settings) -> str:
 
 def _dataset(target: Target, name: str, settings: Settings) -> Boundary:
     defaults: Settings = {"option": "", "truncation": "error", "limit": 200, "pad_mode": "no_padding"}
-    step = Step(
+    return one_call(
+        path=f"{DATASET}.__getitem__",
+        stage="batch",
         call=tokenized_differences,
         name="differ",
         arguments={
@@ -222,11 +224,6 @@ def _dataset(target: Target, name: str, settings: Settings) -> Boundary:
         remembered=True,
         fakes={path: fake for path, fake in _FAKES.items() if target.has(path)},
         produced_by={"masks": _ROWS},
-    )
-    return Boundary(
-        path=f"{DATASET}.__getitem__",
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"mask", "length"}),
         outputs=difference_outputs(Use("differ")),
         settings={name: settings},

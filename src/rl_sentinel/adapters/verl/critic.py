@@ -26,7 +26,7 @@ from rl_sentinel.adapters.verl.worker_batch import (
     worker_data,
     worker_object,
 )
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec, Inputs
@@ -78,17 +78,14 @@ def _critic(target: Target, fields: Mapping[str, Codec], values: Codec) -> Codec
 
 
 def _values(target: Target, source: str, *, dynamic: bool) -> Boundary:
-    step = Step(
+    return one_call(
+        path=VALUES,
+        stage="reward",
         call=VALUES,
         name="values",
         fakes=accelerator_fakes(target, MODULE, source),
         arguments={"0": _critic(target, {}, Column("value")), "1": worker_data({}, **forward_sizes(dynamic=dynamic))},
         produced_by={"1": f"{MASK_PRODUCER}; {_WORKER}"},
-    )
-    return Boundary(
-        path=VALUES,
-        stage="reward",
-        steps=(step,),
         unused=frozenset({"token"}),
         outputs={"values": Output("B T", "reward", "value", at=Use("values"), form=Padded())},
         settings={"dynamic batch size" if dynamic else "equal micro-batches": {}},

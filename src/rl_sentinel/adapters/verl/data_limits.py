@@ -21,7 +21,7 @@ from rl_sentinel.adapters.verl.queue_trainer import BASE
 from rl_sentinel.adapters.verl.queue_trainer import TRAINER as V1_TRAINER
 from rl_sentinel.adapters.verl.sft_loop import TRAINER as SFT
 from rl_sentinel.adapters.verl.staleness import ROLLOUTER
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -131,7 +131,9 @@ def limits_at_data_sets(
 
 def _limits(target: Target, path: str, trainer: Trainer, create: str) -> Iterator[Boundary]:
     fields = {**constants(**_FILES, **trainer.fields), **{name: Knob(name) for name in LIMITS}}
-    step = Step(
+    yield one_call(
+        path=path,
+        stage="config",
         call=limits_at_data_sets,
         name="arrived",
         arguments={
@@ -142,11 +144,6 @@ def _limits(target: Target, path: str, trainer: Trainer, create: str) -> Iterato
         },
         remembered=True,
         produced_by={"config": "verl/trainer/config: the configuration files of the release"},
-    )
-    yield Boundary(
-        path=path,
-        stage="config",
-        steps=(step,),
         outputs=arriving_outputs(Use("arrived"), {name: name for name in LIMITS}),
         settings={"limits": LIMITS},
         claims=claims(_DOCS),

@@ -23,7 +23,7 @@ from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.batch_sizes import FSDP, MEGATRON
 from rl_sentinel.adapters.verl.fakes import cpu_device
 from rl_sentinel.adapters.verl.worker_batch import accelerator_fakes
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -132,7 +132,9 @@ def _responses(target: Target, worker: str, mask: str) -> Iterator[Boundary]:
     module, device = worker.rpartition(".")[0], "torch.cuda.current_device"
     source = inspect.getsource(inspect.unwrap(target.find(worker).generate_sequences))
     fakes = accelerator_fakes(target, module, "") | ({f"{module}.{device}": cpu_device} if device in source else {})
-    step = Step(
+    yield one_call(
+        path=f"{worker}.generate_sequences",
+        stage="batch",
         call=responses,
         name="responses",
         arguments={
@@ -142,11 +144,6 @@ def _responses(target: Target, worker: str, mask: str) -> Iterator[Boundary]:
         },
         fakes=fakes,
         produced_by={"rows": _PRODUCED},
-    )
-    yield Boundary(
-        path=f"{worker}.generate_sequences",
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"token", "length"}),
         outputs=row_outputs(Use("responses"), "token"),
         settings={"two end tokens": {}},

@@ -16,7 +16,7 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.rollout_servers import SERVERS, distribution
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -102,7 +102,9 @@ def sampled_after_updates(
 
 def _cleared(name: str) -> Boundary:
     row = {"logprobs": RowTokens("rollout_logprob"), "versions": RowTokens("version", "int")}
-    step = Step(
+    return one_call(
+        path=PATH,
+        stage="batch",
         call=sampled_after_updates,
         name="sampled",
         arguments={
@@ -114,11 +116,6 @@ def _cleared(name: str) -> Boundary:
         produced_by={
             "rows": "ray_trainer.py, fit: the weights are sent after each update, then the next batch is sampled"
         },
-    )
-    return Boundary(
-        path=PATH,
-        stage="batch",
-        steps=(step,),
         outputs=row_outputs(Use("sampled"), "rollout_logprob", "version"),
         settings={name: {"images": name != "text"}},
         claims=claims(_CLEARED, conserves=True),

@@ -29,7 +29,7 @@ from rl_sentinel.adapters.verl.weight_fakes import (
     adapter_weights,
     peft_installed,
 )
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -199,7 +199,9 @@ def _boundary(  # noqa: PLR0913 - the parts in which they differ
         "rollout.layered_summon": Knob("layered", default=False),
         "rollout.checkpoint_engine.backend": Constant("nccl" if settings.get("separate") else "naive"),
     }
-    step = Step(
+    return one_call(
+        path=path,
+        stage="batch",
         call=weights_after_a_step,
         name="weights",
         arguments={
@@ -212,11 +214,6 @@ def _boundary(  # noqa: PLR0913 - the parts in which they differ
         },
         produced_by={"rows": _PRODUCED},
         remembered=True,
-    )
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         outputs=row_outputs(Use("weights"), "rollout_logprob"),
         settings={name: settings},
         claims=claims(_DOCS, conserves=True),

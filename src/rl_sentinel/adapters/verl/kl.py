@@ -19,7 +19,7 @@ from rl_sentinel.adapters.verl.arguments import (
     try_bind,
 )
 from rl_sentinel.adapters.verl.listed_options import kl_kinds
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
@@ -81,10 +81,12 @@ def _penalties(target: Target) -> Iterator[Boundary]:
         "kl_penalty": Knob("kind"),
     }
     for kind, name in kinds.items():
-        yield Boundary(
+        yield one_call(
             path=PENALTY,
             stage="kl",
-            steps=(Step(call=PENALTY, name="kl", arguments=arguments),),
+            call=PENALTY,
+            name="kl",
+            arguments=arguments,
             outputs={"kl": Output("B T", "nats", f"kl.{name}", form=Padded())},
             settings={kind: {"kind": kind}},
             claims=claims(_ESTIMATORS, algorithm=name, gradient="k2" if kind in STRAIGHT else name)
@@ -120,13 +122,6 @@ def _step(target: Target, control: str, settings: Mapping[str, Settings], kind: 
         "kl_ctrl": _controller(target, control, names),
         **constants(kl_penalty=kind, multi_turn=True),
     }
-    step = Step(
-        call=STEP,
-        name="penalized",
-        arguments=passed,
-        optional=frozenset({"multi_turn"}),
-        produced_by={"data": MASK_PRODUCER},
-    )
     name = KINDS[kind]
     claimed = (
         claims(_ESTIMATORS, kl=name)
@@ -138,10 +133,14 @@ def _step(target: Target, control: str, settings: Mapping[str, Settings], kind: 
         )
         | claims(_CONTROL, output_algorithms={"coefficient": control})
     )
-    return Boundary(
+    return one_call(
         path=STEP,
         stage="kl",
-        steps=(step,),
+        call=STEP,
+        name="penalized",
+        arguments=passed,
+        optional=frozenset({"multi_turn"}),
+        produced_by={"data": MASK_PRODUCER},
         unused=frozenset({"token", "group"}),
         outputs={
             "token_reward": Output(

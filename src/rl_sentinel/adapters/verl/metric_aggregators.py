@@ -14,7 +14,7 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, trainer_data, try_bind
 from rl_sentinel.adapters.verl.metrics import LOGGED, PLACES
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.codec import Inputs
 
@@ -78,7 +78,14 @@ def _aggregated(target: Target, compute: str, path: str, reach: str, produced: s
         "advantages": Column("advantage"),
         "returns": Column("returns"),
     }
-    step = Step(
+    weighted = "weight" in inspect.getsource(target.find(path).add_step_metrics)
+
+    def output(name: str) -> Output:
+        return replace(LOGGED[name], at=Use("metrics")[name], over="all")
+
+    yield one_call(
+        path=f"{compute} -> {path}",
+        stage="metric",
         call=aggregate,
         name="metrics",
         arguments={
@@ -88,16 +95,6 @@ def _aggregated(target: Target, compute: str, path: str, reach: str, produced: s
             "sizes": Derived(_sizes, frozenset({"micro_batches"})),
         },
         produced_by={"batch": MASK_PRODUCER, "sizes": produced},
-    )
-    weighted = "weight" in inspect.getsource(target.find(path).add_step_metrics)
-
-    def output(name: str) -> Output:
-        return replace(LOGGED[name], at=Use("metrics")[name], over="all")
-
-    yield Boundary(
-        path=f"{compute} -> {path}",
-        stage="metric",
-        steps=(step,),
         unused=frozenset({"token", "group", "advantage", "value", "returns"}),
         outputs={name: output(name) for name in names},
         settings={"steps": {}},

@@ -18,7 +18,7 @@ from rl_sentinel.adapters.verl.arguments import (
     knows_response_mask,
     trainer_data,
 )
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.errors import Unbindable
 
@@ -72,16 +72,13 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     }
     takes = inspect.signature(target.find(path)).parameters
     values = constants(use_critic=True) if "use_critic" in takes else {}  # before, values are always logged
-    step = Step(
+    boundary = one_call(
+        path=path,
+        stage="metric",
         call=path,
         name="metrics",
         arguments={"batch": trainer_data(target, path, **tensors), **values},
         produced_by={"batch": MASK_PRODUCER},
-    )
-    boundary = Boundary(
-        path=path,
-        stage="metric",
-        steps=(step,),
         unused=frozenset({"token", "group"}),
         outputs={name: replace(o, at=Use("metrics")[name], form=Detached()) for name, o in logs.items()},
         reach="every run",

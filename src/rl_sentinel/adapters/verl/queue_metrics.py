@@ -39,7 +39,7 @@ from rl_sentinel.adapters.verl.validation_run import (
     statistics_of_sources,
     whole_prompts,
 )
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Step, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -202,7 +202,9 @@ def _step_metrics(target: Target) -> Boundary:
         **{name: Column(column) for name, column in (("values", "value"), ("advantages", "advantage"))},
         "returns": Column("returns"),
     }
-    step = Step(
+    return one_call(
+        path=f"{UPSAMPLE} -> {METRICS}",
+        stage="metric",
         call=compute_metrics,
         name="metrics",
         fakes={f"{MODULE}.tq": Queue, f"{PADDING}.tq": Queue, f"{PADDING}.KVBatchMeta": QueuedBatch},
@@ -218,11 +220,6 @@ def _step_metrics(target: Target) -> Boundary:
             "valid": ResponseMask(),
         },
         produced_by={"made": _PRODUCED},
-    )
-    return Boundary(
-        path=f"{UPSAMPLE} -> {METRICS}",
-        stage="metric",
-        steps=(step,),
         unused=frozenset({"token"}),
         outputs={name: replace(o, at=Use("metrics")[name], form=Detached()) for name, o in logs.items()},
         settings={"with a synthetic row": {}},

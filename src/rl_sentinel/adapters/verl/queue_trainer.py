@@ -21,7 +21,7 @@ from rl_sentinel.adapters.verl.dispatch import unused_of
 from rl_sentinel.adapters.verl.kl import CONTROLLER, SECTION
 from rl_sentinel.adapters.verl.queue_fakes import Queue, QueuedBatch, cut, padded
 from rl_sentinel.adapters.verl.trajectories import TrajectoryKeys
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.codec import Codec
@@ -96,7 +96,11 @@ def _advantage(target: Target, name: str, claimed: Claims, more: Mapping[str, Co
     chosen = {"algorithm.adv_estimator": Constant(name), "algorithm.use_kl_in_reward": Constant(value=bool(more))}
     coefficient = knobs(("kl_coef",)) if more else constants(kl_coef=0.0)
     section = Object(SECTION, {**constants(type="fixed"), **coefficient}, {"kl_coef": "value"})
-    step = Step(
+    added = Use("added")
+    by_step = claimed.trajectories is not None
+    return one_call(
+        path=ADVANTAGE,
+        stage="advantage",
         call=compute_advantage,
         name="added",
         fakes={f"{MODULE}.tq": Queue},
@@ -110,13 +114,6 @@ def _advantage(target: Target, name: str, claimed: Claims, more: Mapping[str, Co
             "valid": ResponseMask(),
         },
         produced_by={"columns": _PRODUCED},
-    )
-    added = Use("added")
-    by_step = claimed.trajectories is not None
-    return Boundary(
-        path=ADVANTAGE,
-        stage="advantage",
-        steps=(step,),
         unused=unused_of(name)
         | (frozenset() if name == "grpo" else {"group"})
         | (frozenset() if by_step else {"trajectory", "step", "last_step"}),

@@ -19,7 +19,7 @@ from rl_sentinel.adapters.verl.separate_trainers import ONE_STEP, STEPS, Asynchr
 from rl_sentinel.adapters.verl.training_run import fakes, sampled
 from rl_sentinel.adapters.verl.training_run_fakes import NumberedPrompts, collect, data_set_tokenizes
 from rl_sentinel.adapters.verl.training_update import STEP
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -103,7 +103,9 @@ def _boundary(target: Target) -> Boundary:
     row = {"logprobs": RowTokens("rollout_logprob"), "versions": RowTokens("version", "int")}
     owner, reach = STEPS[PATH]
     fixed = {**STEP, "actor_rollout_ref.hybrid_engine": False, "algorithm.adv_estimator": "grpo"}
-    step = Step(
+    return one_call(
+        path=PATH,
+        stage="batch",
         call=sampled_meanwhile,
         name="sampled",
         arguments={
@@ -113,11 +115,6 @@ def _boundary(target: Target) -> Boundary:
         },
         fakes=fakes(target),
         produced_by={"rows": "one_step_off_policy/ray_trainer.py, fit_step: the batch of the next step"},
-    )
-    return Boundary(
-        path=PATH,
-        stage="batch",
-        steps=(step,),
         outputs=row_outputs(Use("sampled"), "rollout_logprob", "version"),
         settings={"the next batch": {}},
         claims=claims(_DOCS, conserves=True),

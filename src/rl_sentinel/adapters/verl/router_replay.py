@@ -20,7 +20,7 @@ from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.engine_passes import present
 from rl_sentinel.adapters.verl.fakes import cpu_device
 from rl_sentinel.adapters.verl.megatron_passes import FAKES
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -151,7 +151,10 @@ def _state(stage: int) -> type:
 
 
 def _replay(target: Target) -> Boundary:
-    step = Step(
+    at, form = Use("replayed"), PerRow("list")
+    return one_call(
+        path=PATH,
+        stage="batch",
         call=wrong_routes,
         name="replayed",
         fakes=present(target, FAKES),
@@ -167,12 +170,6 @@ def _replay(target: Target) -> Boundary:
             "set_data": "workers/engine/megatron/transformer_impl.py or workers/actor/megatron_actor.py, forward_step: "
             "routed_experts of the batch, the stage of the model"
         },
-    )
-    at, form = Use("replayed"), PerRow("list")
-    return Boundary(
-        path=PATH,
-        stage="batch",
-        steps=(step,),
         outputs={
             "tokens": Output("B", "tokens", at=at["tokens"], form=form),
             "tokens with wrong experts": Output("B", "tokens", "experts_off_sampled", at=at["wrong"], form=form),

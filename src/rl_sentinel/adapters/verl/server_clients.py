@@ -19,7 +19,7 @@ from rl_sentinel.adapters.kit.scripted_sampling import WRONG, ScriptedResponse, 
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import try_bind
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -137,7 +137,9 @@ def _responses(target: Target, client: str) -> Iterator[Boundary]:
         "logprobs": RowTokens("rollout_logprob"),
         "versions": RowTokens("version", "int"),
     }
-    step = Step(
+    yield one_call(
+        path=f"{client}.generate",
+        stage="batch",
         call=sample,
         name="responses",
         fakes={fake: Loop for fake in (f"{client.rpartition('.')[0]}.asyncio",) if target.has(fake)},
@@ -149,11 +151,6 @@ def _responses(target: Target, client: str) -> Iterator[Boundary]:
             "limited": Knob("limited"),
         },
         produced_by={"rows": _PRODUCED},
-    )
-    yield Boundary(
-        path=f"{client}.generate",
-        stage="batch",
-        steps=(step,),
         unused=frozenset() if keeps_experts else frozenset({"version"}),
         outputs=row_outputs(Use("responses"), *columns),
         settings={"a limit in the request": {"limited": True}, "the server's limit": {"limited": False}},

@@ -33,7 +33,7 @@ from rl_sentinel.adapters.verl.training_worker import (
     engine_class,
     worker_of,
 )
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -143,7 +143,13 @@ def _loop(target: Target) -> Boundary:
         f"{MODULE}.tqdm": _all,
         **{f"{MODULE}.{name}": Silence() for name in silent},
     }
-    step = Step(
+    source = inspect.getsource(target.find(FIT))
+    run = Use("run")
+    logged = {name: Output("", "", "loss", over="live", at=run[name]) for name in LOSSES}
+    logged[TOKENS] = Output("", "tokens", at=run[TOKENS])
+    return one_call(
+        path=FIT,
+        stage="policy-loss",
         call=fit_on_ranks,
         name="run",
         fakes={path: fake for path, fake in fakes.items() if target.has(path)},
@@ -163,15 +169,6 @@ def _loop(target: Target) -> Boundary:
         produced_by={
             "masks": "verl/utils/dataset/multiturn_sft_dataset.py, __getitem__; dataset_utils.py, SFTTensorCollator"
         },
-    )
-    source = inspect.getsource(target.find(FIT))
-    run = Use("run")
-    logged = {name: Output("", "", "loss", over="live", at=run[name]) for name in LOSSES}
-    logged[TOKENS] = Output("", "tokens", at=run[TOKENS])
-    return Boundary(
-        path=FIT,
-        stage="policy-loss",
-        steps=(step,),
         outputs={
             "loss": Output("", "", "loss", at=run["losses"], form=Total()),
             **{name: output for name, output in logged.items() if f'"{name}"' in source or name == "train/loss"},

@@ -26,7 +26,7 @@ from rl_sentinel.adapters.verl.training_run_fakes import (
     trainer_of,
 )
 from rl_sentinel.core.batch import Batch, take_rows
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Scalar, Settings
 from rl_sentinel.core.claims import claims
@@ -243,19 +243,6 @@ def run_boundary(  # noqa: PLR0913 - the parts in which the trainers differ
     limit = "trainer.total_training_steps"
     fields: dict[str, Codec] = {name: Constant(value) for name, value in _SAVED.items()}
     fields |= {limit: IfSet(limit), **{name: Knob(name, value) for name, value in _EPOCHS.items()}}
-    step = Step(
-        call=run_and_resume,
-        name="run",
-        arguments={
-            "kind": Constant(Function(owner)),
-            "config": default_config(target, "", fields, resolved=True),
-            "prompts": Derived(lambda inputs: inputs.batch.rows),
-            "make": Constant(make),
-        },
-        remembered=True,
-        fakes=replaced,
-        produced_by={"config": "verl/trainer/config: the configuration files of the release"},
-    )
     result, form = Use("run"), PerRow()
     source = inspect.getsource(inspect.unwrap(target.find(path)))
     outputs = {"uses": Output("B", "samples", "uses", at=result["uses"], form=form)}
@@ -271,10 +258,20 @@ def run_boundary(  # noqa: PLR0913 - the parts in which the trainers differ
             outputs[other] = Output("", "", f"resumed.{what} {when}", at=result[other])
     ages = {f"updates behind in {when}": NEWEST_WEIGHTS for when in ("the run", "a restart") if publishes}
     outputs |= {name: Output("B", "updates", "updates_behind", at=result[name], form=form) for name in ages}
-    return Boundary(
+    return one_call(
         path=path,
         stage="batch",
-        steps=(step,),
+        call=run_and_resume,
+        name="run",
+        arguments={
+            "kind": Constant(Function(owner)),
+            "config": default_config(target, "", fields, resolved=True),
+            "prompts": Derived(lambda inputs: inputs.batch.rows),
+            "make": Constant(make),
+        },
+        remembered=True,
+        fakes=replaced,
+        produced_by={"config": "verl/trainer/config: the configuration files of the release"},
         reads=frozenset({"group"}),
         outputs=outputs,
         settings={"two epochs": _EPOCHS},

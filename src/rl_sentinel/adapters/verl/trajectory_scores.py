@@ -17,7 +17,7 @@ from rl_sentinel.adapters.verl.agent_script import untimed
 from rl_sentinel.adapters.verl.arguments import constants, section, try_bind
 from rl_sentinel.adapters.verl.reward_fakes import SOURCE, Tokens, score
 from rl_sentinel.adapters.verl.rewards import LOOP
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -102,7 +102,9 @@ def _scored() -> Boundary:
     parts = {"owner": Constant(Function(WORKER)), "rollout": rollout}
     texts = constants(trainer={"experiment_name": "house"}, data={"reward_fn_key": "data_source"})
     config = section({"reward": Table({"reward_kwargs": Table({})}), **texts})
-    step = Step(
+    return one_call(
+        path=f"{SCORES} -> {MANAGER}.run_single",
+        stage="batch",
         call=scores_of_trajectories,
         name="scores",
         arguments={
@@ -115,11 +117,6 @@ def _scored() -> Boundary:
         },
         fakes={f"{MODULE}.simple_timer": untimed},
         produced_by={"rows": _PRODUCED},
-    )
-    return Boundary(
-        path=f"{SCORES} -> {MANAGER}.run_single",
-        stage="batch",
-        steps=(step,),
         unused=frozenset({"token"}),
         outputs={"reward": Output("B", "reward", "reward", at=Use("scores"), form=PerRow("list"))},
         settings=SETTINGS,

@@ -15,7 +15,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.agent_script import untimed
 from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.training_run_fakes import Silence
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -174,7 +174,10 @@ def _two_steps(inputs: Inputs) -> str:
 
 
 def _boundary() -> Boundary:
-    step = Step(
+    run = Use("run")
+    return one_call(
+        path=PATH,
+        stage="batch",
         call=logged_numbers,
         name="run",
         arguments={
@@ -185,12 +188,6 @@ def _boundary() -> Boundary:
         },
         produced_by={"steps": _PRODUCED},
         remembered=True,
-    )
-    run = Use("run")
-    return Boundary(
-        path=PATH,
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"group"}),
         outputs={
             "number at the update of each step": Output("B", "count", "", at=run["numbers"], form=PerRow("list")),

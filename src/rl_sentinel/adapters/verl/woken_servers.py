@@ -15,7 +15,7 @@ from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -110,7 +110,9 @@ def _only(parts: list[PromptBatch]) -> PromptBatch:
 
 def _boundary() -> Boundary:
     row = {"logprobs": RowTokens("rollout_logprob"), "versions": RowTokens("version", "int")}
-    step = Step(
+    return one_call(
+        path=PATH,
+        stage="batch",
         call=sampled,
         name="sampled",
         arguments={
@@ -120,11 +122,6 @@ def _boundary() -> Boundary:
             "rows": EachRow(Table(row)),
         },
         produced_by={"rows": "ray_trainer.py, fit: async_rollout_manager.generate_sequences, once per step"},
-    )
-    return Boundary(
-        path=PATH,
-        stage="batch",
-        steps=(step,),
         outputs=row_outputs(Use("sampled"), "rollout_logprob", "version"),
         settings={"cache is freed": {"frees_cache": True}, "cache is kept": {"frees_cache": False}},
         claims=claims(_DOCS, conserves=True, inert={"frees_cache": (True, False)}),

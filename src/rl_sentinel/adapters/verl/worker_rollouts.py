@@ -38,7 +38,7 @@ from rl_sentinel.adapters.verl.sampling_engine_fakes import (
 from rl_sentinel.adapters.verl.sglang_fakes import sglang_fakes, worker_class
 from rl_sentinel.adapters.verl.worker_batch import accelerator_fakes
 from rl_sentinel.core.batch import VOCABULARY
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -231,7 +231,11 @@ def _rows(target: Target, path: str, engine: str) -> Iterator[Boundary]:
     repeated = re.search(r"gen_batch(_output)? = gen_batch\.repeat\(", trainer)
     trainer_repeats = repeated is not None and "if repeat_sampling_sglang_grpo" not in trainer  # in multi-turn only
     times = 2 if trainer_repeats or re.search(r"\.n\b", source) else 1
-    step = Step(
+    logged = ("rollout_logprob",) if '"rollout_log_probs"' in source else ()
+    misplaced = Output("B", "tokens", "positions_off_order", at=Use("found")["positions"], form=PerRow("list"))
+    yield one_call(
+        path=f"{path}.generate_sequences",
+        stage="batch",
         call=sampled,
         name="found",
         arguments={
@@ -243,13 +247,6 @@ def _rows(target: Target, path: str, engine: str) -> Iterator[Boundary]:
         },
         fakes=accelerator_fakes(target, path.rpartition(".")[0], ""),
         produced_by={"rows": _PRODUCED},
-    )
-    logged = ("rollout_logprob",) if '"rollout_log_probs"' in source else ()
-    misplaced = Output("B", "tokens", "positions_off_order", at=Use("found")["positions"], form=PerRow("list"))
-    yield Boundary(
-        path=f"{path}.generate_sequences",
-        stage="batch",
-        steps=(step,),
         unused=frozenset() if logged else frozenset({"rollout_logprob"}),
         outputs={**row_outputs(Use("found"), "token", *logged), "number of tokens with a wrong position": misplaced},
         settings={"rows, two of a prompt" if times > 1 else "rows": {"n": times}},
