@@ -15,10 +15,10 @@ from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.forms import Cast
 from rl_sentinel.adapters.kit.requirements import no_empty_response, prompts_are_contiguous
 from rl_sentinel.adapters.kit.sequences import RaggedSequence
-from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.kit.value_codecs import functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 
 DATA = "areal.utils.data"
@@ -84,7 +84,7 @@ def _batches() -> Boundary:
         call=concat_and_split,
         name="results",
         arguments={
-            **{name: Constant(Function(path)) for name, path in zip(names, FUNCTIONS, strict=True)},
+            **functions(**dict(zip(names, FUNCTIONS, strict=True))),
             "rows": EachRow(Table(rollout().parts)),
             "prompts": PromptIds("list"),
         },

@@ -17,7 +17,7 @@ from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.requirements import last_token_trains, no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowSequence, RowTokens
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
@@ -250,8 +250,7 @@ def _conversation(target: Target, kind: str, settings: Mapping[str, Settings], *
         name="built",
         arguments={
             "prompt": Constant(Function(PROMPT) if continues else None),
-            "interaction": Constant(Function(kind)),
-            "response": Constant(Function(RESPONSE)),
+            **functions(interaction=kind, response=RESPONSE),
             "rows": EachRow(row),
             "end": Knob("end"),
             "calls": Constant(calls),

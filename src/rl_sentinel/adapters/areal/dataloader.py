@@ -9,10 +9,10 @@ from typing import Any
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.replacement import replaced_globals
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.kit.value_codecs import Derived, Knob, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
 
@@ -110,8 +110,7 @@ def _loader(name: str, config: str) -> Boundary:
         call=uses_in_epoch,
         name="uses",
         arguments={
-            "create": Constant(Function(CREATE)),
-            "config": Constant(Function(config)),
+            **functions(create=CREATE, config=config),
             "rows": Derived(lambda inputs: inputs.batch.rows),
             "training": Knob("training"),
         },
@@ -134,9 +133,7 @@ def _cycle(config: str) -> Boundary:
         call=places_in_epoch,
         name="places",
         arguments={
-            "create": Constant(Function(CREATE)),
-            "cycle": Constant(Function(CYCLE)),
-            "config": Constant(Function(config)),
+            **functions(create=CREATE, cycle=CYCLE, config=config),
             "rows": Derived(lambda inputs: inputs.batch.rows),
             "epoch": Knob("epoch"),
         },

@@ -11,11 +11,11 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.forms import Padded
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Knob, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import VOCABULARY
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 
 LAYER = "areal.experimental.models.archon.moe.moe.MoE"
@@ -82,8 +82,7 @@ def _layer() -> Boundary:
         call=outputs_of_layer,
         name="result",
         arguments={
-            "layer": Constant(Function(LAYER)),
-            "args": Constant(Function(ARGS)),
+            **functions(layer=LAYER, args=ARGS),
             "states": Column("logits"),
             "num_experts_per_tok": Knob("num_experts_per_tok"),
         },

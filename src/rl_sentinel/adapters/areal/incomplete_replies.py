@@ -21,7 +21,7 @@ from rl_sentinel.adapters.kit.incomplete_rows import unless_refused
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowPrompt, RowTokens
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
@@ -151,10 +151,7 @@ def _replies(client: str, name: str, path: str) -> Boundary:
         arguments={
             "client": Constant(Function(client)),
             "backend": Constant(Function(path) if path else None),
-            "request": Constant(Function(REQUEST)),
-            "config": Constant(Function(CONFIG)),
-            "workflow": Constant(Function(WORKFLOW)),
-            "concat": Constant(Function(CONCAT)),
+            **functions(request=REQUEST, config=CONFIG, workflow=WORKFLOW, concat=CONCAT),
             "rows": EachRow(Table(columns)),
             "fault": Knob("fault"),
         },

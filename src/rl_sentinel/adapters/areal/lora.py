@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.kit.value_codecs import Derived, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 
 ENGINE = "areal.engine.fsdp_engine.FSDPEngine"
 PATH = f"{ENGINE}._save_lora_to_hf"
@@ -94,8 +94,7 @@ def _saved() -> Boundary:
         call=saved_and_read,
         name="adapter",
         arguments={
-            "save": Constant(Function(PATH)),
-            "owner": Constant(Function(ENGINE)),
+            **functions(save=PATH, owner=ENGINE),
             "rows": Derived(lambda inputs: inputs.batch.rows),
         },
         produced_by={"rows": _CALLER},

@@ -8,10 +8,10 @@ from rl_sentinel.adapters.areal.engine_clients import BACKENDS, GENERATE
 from rl_sentinel.adapters.areal.requests import CONFIG, REQUEST
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.forms import PerRow
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.kit.value_codecs import Derived, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 
 META = "areal.api.io_struct.WeightUpdateMeta"
 
@@ -104,10 +104,7 @@ def _sampled(name: str, path: str) -> Boundary:
         call=sampled_versions,
         name="versions",
         arguments={
-            "backend": Constant(Function(path)),
-            "meta": Constant(Function(META)),
-            "request": Constant(Function(REQUEST)),
-            "config": Constant(Function(CONFIG)),
+            **functions(backend=path, meta=META, request=REQUEST, config=CONFIG),
             "count": Derived(lambda inputs: inputs.batch.rows),
         },
         produced_by={"count": _CALLER},

@@ -14,10 +14,10 @@ from rl_sentinel.adapters.kit.forms import Cast, PerRow
 from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.sequences import RaggedSequence
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet, Knob, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
@@ -124,7 +124,7 @@ def _micro_batches(name: str, settings: Settings) -> Boundary:
         call=packed_sequences,
         name="packed",
         arguments={
-            **{name: Constant(Function(path)) for name, path in zip(names, FUNCTIONS, strict=True)},
+            **functions(**dict(zip(names, FUNCTIONS, strict=True))),
             "data": Table(rollout().parts),
             "spec": spec,
             "pad_to_maximum": Knob("pad_to_maximum"),

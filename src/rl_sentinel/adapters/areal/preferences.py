@@ -10,7 +10,7 @@ from rl_sentinel.adapters.kit.containers import Table
 from rl_sentinel.adapters.kit.pairs import rows_are_pairs, trained_pairs
 from rl_sentinel.adapters.kit.requirements import every_row_trains
 from rl_sentinel.adapters.kit.sequences import PackedSequence
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, knobs
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
@@ -75,7 +75,7 @@ def _loss(name: str, settings: Settings, claimed: Claims) -> Boundary:
             "logprobs": packed("logprob"),
             "entropy": Constant(None),
             "input_": Table(data),
-            **{setting: Knob(setting) for setting in settings},
+            **knobs(*settings),
         },
         produced_by={"input_": _ENGINE},
         outputs={"loss": Output("", "", "loss", at=result["loss"]), **logged},

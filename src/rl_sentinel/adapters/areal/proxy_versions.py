@@ -16,10 +16,10 @@ from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response, versions_never_decrease
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
-from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.kit.value_codecs import functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Unbound, one_call
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 
 #: The controller's methods, in the order of the trainer's calls.
@@ -121,8 +121,7 @@ def _boundary(path: str) -> Boundary:
         call=versions_at_proxies,
         name="recorded",
         arguments={
-            "start": Constant(Function(f"{path}.start_proxy")),
-            "owner": Constant(Function(path)),
+            **functions(start=f"{path}.start_proxy", owner=path),
             "rows": EachRow(Table(row)),
         },
         produced_by={"rows": _PRODUCER},

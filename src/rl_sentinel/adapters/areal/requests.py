@@ -20,7 +20,7 @@ from rl_sentinel.adapters.kit.requirements import no_empty_response, versions_ne
 from rl_sentinel.adapters.kit.row_codecs import RowPrompt, RowTokens
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG, ScriptedResponse, fit_to_length, sampling_option
-from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived
+from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
@@ -178,8 +178,7 @@ def _arguments(client: str, path: str) -> dict[str, Codec]:
     return {
         "method": Constant(Function(client)),
         "backend": Constant(Function(path) if path else None),
-        "request": Constant(Function(REQUEST)),
-        "config": Constant(Function(CONFIG)),
+        **functions(request=REQUEST, config=CONFIG),
         "rows": EachRow(Table(_ROW)),
         "room": Derived(lambda inputs: inputs.mini_batch.width),
     }

@@ -11,7 +11,7 @@ from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.forms import Cast, PerRow
 from rl_sentinel.adapters.kit.requirements import groups_are_equal, prompts_are_contiguous
 from rl_sentinel.adapters.kit.sequences import FullSequence
-from rl_sentinel.adapters.kit.value_codecs import Knob
+from rl_sentinel.adapters.kit.value_codecs import Knob, knobs
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Use
@@ -44,7 +44,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _overlong() -> Boundary:
-    arguments = {"data": rollout(), **{name: Knob(name) for name in PENALTY}}
+    arguments = {"data": rollout(), **knobs(*PENALTY)}
     return one_call(
         path=OVERLONG,
         stage="reward",

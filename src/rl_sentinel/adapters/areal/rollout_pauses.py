@@ -19,10 +19,10 @@ from rl_sentinel.adapters.kit.requirements import no_empty_response, versions_ne
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG
-from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.kit.value_codecs import functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Unbound, one_call
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 
 #: The controller's methods around a weight update, in the order of the trainer's calls.
@@ -131,8 +131,7 @@ def _boundary(path: str) -> Boundary:
         call=update_weights,
         name="sampled",
         arguments={
-            "pause": Constant(Function(f"{path}.pause")),
-            "owner": Constant(Function(path)),
+            **functions(pause=f"{path}.pause", owner=path),
             "rows": EachRow(Table(row)),
         },
         produced_by={"rows": _PRODUCER},

@@ -13,11 +13,11 @@ from rl_sentinel.adapters.kit.containers import EachPrompt, EachRow, Table
 from rl_sentinel.adapters.kit.requirements import no_empty_response, prompts_are_contiguous
 from rl_sentinel.adapters.kit.row_codecs import Cell, RowPrompt, RowTokens
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Knob, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary, Unbound, one_call
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
@@ -130,9 +130,7 @@ def _sessions() -> Boundary:
         call=export_sessions,
         name="exported",
         arguments={
-            "cache": Constant(Function(CACHE)),
-            "interaction": Constant(Function(INTERACTION)),
-            "response": Constant(Function(RESPONSE)),
+            **functions(cache=CACHE, interaction=INTERACTION, response=RESPONSE),
             "prompts": EachPrompt(EachRow(row)),
             "turn_discount": Knob("turn_discount"),
         },

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, knobs
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
@@ -128,7 +128,7 @@ def _admitted(path: str) -> Boundary:
         arguments={
             "make": Constant(Function(path)),
             "rows": Derived(lambda inputs: inputs.batch.rows),
-            **{name: Knob(name) for name in ("finished", "max_staleness", "filtered")},
+            **knobs("finished", "max_staleness", "filtered"),
         },
         produced_by={"max_staleness": _PRODUCER},
         reads=frozenset({"group"}),

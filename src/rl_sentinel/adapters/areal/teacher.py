@@ -16,10 +16,10 @@ from rl_sentinel.adapters.kit.forms import Ragged
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowPrompt, RowTokens
-from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.kit.value_codecs import functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 
 SCORE = f"{GENERATE.rpartition('.')[0]}.compute_logp"
@@ -108,8 +108,7 @@ def _scored(name: str, backend: str) -> Boundary:
         call=score,
         name="scored",
         arguments={
-            "method": Constant(Function(SCORE)),
-            "backend": Constant(Function(backend)),
+            **functions(method=SCORE, backend=backend),
             "rows": EachRow(row),
         },
         produced_by={"rows": f"{ROLLOUT}; {_CALLER}"},

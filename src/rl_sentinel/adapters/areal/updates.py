@@ -37,7 +37,7 @@ from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.requirements import has_trained_token
 from rl_sentinel.adapters.kit.sequences import AttentionMask, FullSequence, TokenVersions
-from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Knob, constants
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary, Output, Stage, Unbound, one_call
@@ -242,8 +242,7 @@ def _boundary(  # noqa: PLR0913 - the parts in which the updates differ
             "method": Constant(Function(method)),
             "trainer": Object(trainer, {**takes_config, "engine": fake}, shared=True),
             "data": Table(table),
-            "log": Constant(tuple(n.removesuffix("/avg").rpartition("/")[2] for n in logged)),
-            "ranks": Constant(engine.ranks),
+            **constants(log=tuple(n.removesuffix("/avg").rpartition("/")[2] for n in logged), ranks=engine.ranks),
         },
         produced_by={"data": f"{ROLLOUT}; {_UPDATE}"},
         reads=frozenset({"reward", "mask", "length", "prompt_length"}) if rows else frozenset(),

@@ -23,7 +23,7 @@ from rl_sentinel.adapters.kit.requirements import last_token_trains, no_empty_re
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG, fit_to_length
-from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.kit.value_codecs import Constant, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
@@ -160,8 +160,7 @@ def _generated(path: str) -> Boundary:
         call=generate,
         name="responses",
         arguments={
-            "method": Constant(Function(path)),
-            "request": Constant(Function("areal.api.io_struct.ModelRequest")),
+            **functions(method=path, request="areal.api.io_struct.ModelRequest"),
             "rows": EachRow(row),
         },
         produced_by={

@@ -14,10 +14,10 @@ from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
-from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.kit.value_codecs import functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Unbound, one_call
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 
 _METHOD = "_update_weights_from_distributed"
@@ -117,8 +117,7 @@ def _boundary(owner: str) -> Boundary:
         call=updated,
         name="updated",
         arguments={
-            "method": Constant(Function(f"{owner}.{_METHOD}")),
-            "owner": Constant(Function(owner)),
+            **functions(method=f"{owner}.{_METHOD}", owner=owner),
             "rows": EachRow(Table(row)),
         },
         produced_by={"rows": "trainer/rl_trainer.py, train: actor.update_weights after each step; rollouts continue"},

@@ -8,10 +8,10 @@ from typing import Any
 from rl_sentinel.adapters.areal.staleness import MANAGERS, Session, Weights
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.kit.value_codecs import Derived, functions, knobs
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 
 CONTROLLER = "areal.infra.controller.rollout_controller.RolloutController"
@@ -151,13 +151,9 @@ def _admitted() -> Boundary:
         call=admitted_by_worker,
         name="admitted",
         arguments={
-            "start": Constant(Function(START)),
-            "controller": Constant(Function(CONTROLLER)),
-            "initialize": Constant(Function(PATH)),
-            "executor": Constant(Function(EXECUTOR)),
+            **functions(start=START, controller=CONTROLLER, initialize=PATH, executor=EXECUTOR),
             "rows": Derived(lambda inputs: inputs.batch.rows),
-            "finished": Knob("finished"),
-            "max_staleness": Knob("max_staleness"),
+            **knobs("finished", "max_staleness"),
         },
         produced_by={"rows": _CALLER},
         remembered=True,

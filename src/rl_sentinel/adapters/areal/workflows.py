@@ -16,11 +16,11 @@ from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import Cell, RowPrompt, RowTokens
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import functions, knobs
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary, Unbound, one_call
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
@@ -268,12 +268,9 @@ def _episodes(path: str, settings: Mapping[str, Settings]) -> Boundary:
         call=run_episodes,
         name="episodes",
         arguments={
-            "make": Constant(Function(path)),
-            "config": Constant(Function(CONFIG)),
-            "response": Constant(Function(RESPONSE)),
+            **functions(make=path, config=CONFIG, response=RESPONSE),
             "rows": EachRow(row),
-            "end": Knob("end"),
-            "turn_discount": Knob("turn_discount"),
+            **knobs("end", "turn_discount"),
         },
         produced_by={"rows": _PRODUCER},
         outputs=row_outputs(Use("episodes"), "rollout_logprob", "token", "mask", "version", "reward"),

@@ -16,11 +16,11 @@ from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.logit_kernels import FORMULAS
 from rl_sentinel.adapters.kit.rank_threads import gather_from_ranks, rank_number, run_on_ranks
 from rl_sentinel.adapters.kit.replacement import replaced_globals
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Knob, functions
 from rl_sentinel.adapters.process_group import parallel_state_of_one_process
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 
 _MEGATRON = "skyrl.backends.skyrl_train.distributed.megatron"
@@ -123,7 +123,7 @@ def _boundary() -> Boundary:
         call=packed_log_probs,
         name="made",
         arguments={
-            "code": Table({name: Constant(Function(path)) for name, path in _CODE.items()}),
+            "code": Table(functions(**_CODE)),
             "logits": Column("logits"),
             "tokens": Column("token"),
             "lengths": Lengths(),

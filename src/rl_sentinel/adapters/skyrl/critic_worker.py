@@ -13,14 +13,14 @@ from rl_sentinel.adapters.kit.configs import Config
 from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, has_trained_token
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Width
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Width, functions
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, PRODUCED_BY, Arguments, all_ones, arguments
 from rl_sentinel.adapters.skyrl.losses import CRITIC
 from rl_sentinel.adapters.skyrl.worker import averages, row_numbers
 from rl_sentinel.adapters.skyrl.worker_fakes import Bar, Strategy, cpu
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import Unbindable
@@ -142,8 +142,7 @@ def _boundary(target: Target, path: str, forms: Arguments) -> Boundary:
         call=train_mini_batch,
         name="trained",
         arguments={
-            "worker": Constant(Function(WORKER)),
-            "loss_fn": Constant(Function(CRITIC)),
+            **functions(worker=WORKER, loss_fn=CRITIC),
             "cfg": Config(CONFIG, knobs_at={"trainer.algorithm.value_clip": "value_clip"}),
             "reads_section": Constant("self.cfg.trainer." not in inspect.getsource(target.find(path))),
             "values": forms.column("value"),

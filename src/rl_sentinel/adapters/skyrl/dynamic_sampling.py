@@ -12,7 +12,7 @@ from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import groups_are_equal, no_empty_response, prompts_are_contiguous
 from rl_sentinel.adapters.kit.row_codecs import Cell, RowTokens
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, constants
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, STEP_WISE, TRAINER, steps_in_order
 from rl_sentinel.adapters.skyrl.prompt_filters import several_responses
 from rl_sentinel.adapters.skyrl.rollout import GENERATED
@@ -258,8 +258,7 @@ def _boundary(target: Target, name: str, settings: Settings) -> Boundary:
             "owner": Constant(Function(TRAINER)),
             "cfg": cfg,
             "rows": sampled_rows(step_wise=step_wise),
-            "trajectory": Constant(Function(TRAJECTORY) if step_wise else None),
-            "of_sampler": Constant(of_sampler),
+            **constants(trajectory=Function(TRAJECTORY) if step_wise else None, of_sampler=of_sampler),
         },
         produced_by={"rows": f"{GENERATED}; the uid of a step is the instance_id of its trajectory"},
         reads=columns_read(step_wise=step_wise),

@@ -16,7 +16,7 @@ from rl_sentinel.adapters.kit.requirements import (
     prompts_are_contiguous,
 )
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
-from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Earlier
+from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Earlier, constants
 from rl_sentinel.adapters.skyrl.arguments import STEP_WISE, TRAINER, UIDS, config
 from rl_sentinel.adapters.skyrl.rollout import GENERATED
 from rl_sentinel.adapters.target import Target
@@ -233,8 +233,9 @@ def _evaluation(target: Target, path: str) -> Boundary:
         name="logged",
         arguments={
             "run": Constant(Function(path)),
-            "stub": Constant(StepGenerator if step_wise else Generator),
-            "trainer": Constant(Function(TRAINER) if path == EVAL else None),
+            **constants(
+                stub=StepGenerator if step_wise else Generator, trainer=Function(TRAINER) if path == EVAL else None
+            ),
             "cfg": config({}, {STEP_WISE: True} if step_wise else {}),
             "rewards": Labels("reward"),
             "groups": Labels("group"),

@@ -13,7 +13,7 @@ from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.forms import Cast, PerRow, Ragged
 from rl_sentinel.adapters.kit.requirements import last_token_trains, no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import Cell, RowTokens
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, functions, knobs
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, STEP_WISE
 from rl_sentinel.adapters.skyrl.generated_rows import RowReader, generated_rows, script_of, tails_of
 from rl_sentinel.adapters.skyrl.generator_fakes import (
@@ -243,14 +243,12 @@ def _boundary(  # noqa: PLR0913 - what a family differs in
         call=generate,
         name="generated",
         arguments={
-            "generator": Constant(Function(GENERATOR)),
-            "sampling": Constant(Function(sampling)),
+            **functions(generator=GENERATOR, sampling=sampling),
             "trajectory": Constant(Function(TRAJECTORY) if target.has(TRAJECTORY) else None),
             "config": section,
             "model": Knob("model") if "model" in settings else Constant("model"),
             "rows": EachRow(Table(columns)),
-            "end": Knob("end"),
-            "closing": Knob("closing"),
+            **knobs("end", "closing"),
             "asked": Knob("asked", default=False),
             "opens": Knob("opens", default=False),
         },

@@ -11,7 +11,7 @@ from rl_sentinel.adapters.kit.configs import Config
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import Cell, RowTokens
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, functions
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, UIDS
 from rl_sentinel.adapters.skyrl.evaluation import METRICS as SCORES
 from rl_sentinel.adapters.skyrl.evaluation import SCORED, logged_scores, metrics_by_name
@@ -127,8 +127,7 @@ def _scores(target: Target, sampling: str, name: str, *requires: Callable[[Input
         call=score,
         name="scores",
         arguments={
-            "generator": Constant(Function(GENERATOR)),
-            "sampling": Constant(Function(sampling)),
+            **functions(generator=GENERATOR, sampling=sampling),
             "trajectory": Constant(Function(TRAJECTORY) if target.has(TRAJECTORY) else None),
             "measure_all": Constant(Function(SCORES)),
             "config": Config(CONFIG, {_BATCHED: False}, {}, section="generator"),
@@ -158,8 +157,7 @@ def _metrics(target: Target, sampling: str, section: Config) -> Boundary:
         call=measure,
         name="metrics",
         arguments={
-            "generator": Constant(Function(GENERATOR)),
-            "sampling": Constant(Function(sampling)),
+            **functions(generator=GENERATOR, sampling=sampling),
             "trajectory": Constant(Function(TRAJECTORY) if target.has(TRAJECTORY) else None),
             "config": section,
             "rows": EachRow(Table({"tokens": RowTokens("token", "int"), "reward": Cell("reward")})),

@@ -13,7 +13,7 @@ from rl_sentinel.adapters.kit.configs import Config
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCH_ROWS
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, has_trained_token
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
+from rl_sentinel.adapters.kit.value_codecs import Derived, Earlier, Knob, constants
 from rl_sentinel.adapters.skyrl.advantages import path_of, registered
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, MODULE, PRODUCED_BY, Arguments, arguments
 from rl_sentinel.adapters.skyrl.loss_modes import MODES, logged, mode_of
@@ -95,8 +95,7 @@ def scaling(forms: Arguments, micro_batch_size: Codec) -> Step:
         "loss_mask": forms.loss_mask,
         "loss_reduction": Knob("loss_reduction"),
         "micro_batch_size": micro_batch_size,
-        "max_seq_len": Constant(LENGTH),
-        "prompt_boundaries": Constant(None),
+        **constants(max_seq_len=LENGTH, prompt_boundaries=None),
     }
     return Step(
         call=SCALE,

@@ -11,11 +11,11 @@ from typing import Any
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.kit.value_codecs import functions
 from rl_sentinel.adapters.skyrl.arguments import INPUT, PRODUCED_BY, Arguments, arguments, with_metadata
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
 from rl_sentinel.core.errors import Unbindable
@@ -102,7 +102,7 @@ def _pass(layout: Arguments) -> Boundary:
         call=pass_on_mesh,
         name="column",
         arguments={
-            **{name: Constant(Function(path)) for name, path in paths.items()},
+            **functions(**paths),
             "data": layout.batch(tensors, {}),
         },
         produced_by={"data": PRODUCED_BY},

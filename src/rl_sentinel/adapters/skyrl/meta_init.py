@@ -11,7 +11,7 @@ from torch import nn
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.forms import Number
 from rl_sentinel.adapters.kit.replacement import replaced_globals
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, knobs
 from rl_sentinel.adapters.skyrl.model_forward import MODEL
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
@@ -103,7 +103,7 @@ def _made() -> Boundary:
         stage="batch",
         call=make_model,
         name="made",
-        arguments={"owner": Constant(Function(MODEL)), "bf16": Knob("bf16"), "meta_init": Knob("meta_init")},
+        arguments={"owner": Constant(Function(MODEL)), **knobs("bf16", "meta_init")},
         produced_by={"meta_init": _CALLER},
         remembered=True,
         reads=frozenset({"group"}),

@@ -15,7 +15,7 @@ from rl_sentinel.adapters.kit.codecs import Column, ResponseMask
 from rl_sentinel.adapters.kit.flash_attention import pad_input, unpad_input
 from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, knobs
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import VOCABULARY
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
@@ -116,8 +116,7 @@ def _pass() -> Boundary:
             "tokens": Column("token"),
             "valid": ResponseMask(Padded(), torch.int64),
             "prompts": Derived(lambda inputs: (inputs.batch.prompt_length + 1).tolist()),
-            "temperature": Knob("temperature"),
-            "packed": Knob("packed"),
+            **knobs("temperature", "packed"),
         },
         produced_by={"tokens": _PRODUCED},
         outputs={

@@ -18,7 +18,7 @@ from rl_sentinel.adapters.kit.requirements import (
     prompts_are_contiguous,
     within_limit,
 )
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, knobs
 from rl_sentinel.adapters.skyrl.arguments import UIDS
 from rl_sentinel.adapters.skyrl.rollout import GENERATED, generated, output_of, trainer_object
 from rl_sentinel.adapters.target import Target
@@ -73,7 +73,7 @@ def _overlong(target: Target, path: str) -> Boundary:
             "trainer": trainer_object(target),
             "output": generated(),
             "uids": UIDS,
-            "numbers": Table({name: Knob(name) for name in ("limit", "buffer", "factor")}),
+            "numbers": Table(knobs("limit", "buffer", "factor")),
         },
         produced_by={"output": GENERATED},
         unused=frozenset({"token", "mask", "rollout_logprob", "group", "prompt_length"}),

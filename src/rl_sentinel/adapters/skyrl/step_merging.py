@@ -10,13 +10,13 @@ from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import Cell, RowPrompt, RowTokens
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Knob, functions
 from rl_sentinel.adapters.skyrl.arguments import steps_in_order
 from rl_sentinel.adapters.skyrl.dynamic_sampling import TRAJECTORY
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary, Unbound, one_call
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 
@@ -146,8 +146,7 @@ def _boundary() -> Boundary:
         call=merge_steps,
         name="merged",
         arguments={
-            "merge": Constant(Function(PATH)),
-            "trajectory": Constant(Function(TRAJECTORY)),
+            **functions(merge=PATH, trajectory=TRAJECTORY),
             "rows": EachRow(row),
             "rewritten": Knob("rewritten"),
         },

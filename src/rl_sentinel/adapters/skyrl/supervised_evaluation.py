@@ -15,7 +15,7 @@ from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import equal_parts, has_trained_token, no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, functions
 from rl_sentinel.adapters.skyrl.arguments import CONFIG
 from rl_sentinel.adapters.skyrl.losses import REGISTRY
 from rl_sentinel.adapters.skyrl.supervised import COLLATOR, PRODUCER, Model, collated
@@ -111,7 +111,7 @@ def _evaluation(target: Target, path: str) -> Boundary:
         name="evaluated",
         arguments={
             "run": Constant(Function(RUN_EVAL)),
-            "code": Table({name: Constant(Function(path)) for name, path in names.items()}),
+            "code": Table(functions(**names)),
             "cfg": Config(CONFIG),
             "masks": EachRow(RowTokens("mask", "int")),
             "logprobs": Column("logprob", Ragged()),

@@ -14,11 +14,11 @@ from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Knob, functions
 from rl_sentinel.adapters.skyrl.worker_fakes import cpu
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 
 OWNER = "skyrl.backends.skyrl_train.workers.megatron.megatron_worker.MegatronWeightExtractor"
@@ -108,8 +108,7 @@ def _boundary(target: Target) -> Boundary:
         call=extracted,
         name="extracted",
         arguments={
-            "method": Constant(Function(PATH)),
-            "owner": Constant(Function(OWNER)),
+            **functions(method=PATH, owner=OWNER),
             "rows": EachRow(Table({"logprobs": RowTokens("rollout_logprob")})),
             "grouped": Knob("grouped"),
         },

@@ -14,12 +14,12 @@ from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
-from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.kit.value_codecs import functions
 from rl_sentinel.adapters.skyrl.arguments import CONFIG
 from rl_sentinel.adapters.skyrl.loop_fakes import Client, nothing
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Unbound, one_call
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Scalar, Settings
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.errors import Unbindable
@@ -130,8 +130,7 @@ def _boundary(name: str, settings: Settings) -> Boundary:
         call=updated,
         name="updated",
         arguments={
-            "method": Constant(Function(PATH)),
-            "owner": Constant(Function(OWNER)),
+            **functions(method=PATH, owner=OWNER),
             "cfg": Config(CONFIG, {}, {field: name for name, field in _FIELDS.items() if name in settings}),
             "rows": EachRow(Table(row)),
         },

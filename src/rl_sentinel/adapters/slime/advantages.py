@@ -10,7 +10,7 @@ from rl_sentinel.adapters.kit.containers import EachRow, Object, Table
 from rl_sentinel.adapters.kit.forms import Padded, Ragged, ZeroPadded
 from rl_sentinel.adapters.kit.requirements import group_sizes, prompts_are_contiguous
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, knobs
 from rl_sentinel.adapters.slime.arguments import (
     LOSS,
     LOSS_MASKS,
@@ -178,8 +178,7 @@ def _from_rewards(target: Target, name: str, settings: Settings, claimed: Claims
     arguments = Object(
         "argparse.Namespace",
         {
-            "advantage_estimator": Knob("advantage_estimator"),
-            "grpo_std_normalization": Knob("grpo_std_normalization"),
+            **knobs("advantage_estimator", "grpo_std_normalization"),
             "rewards_normalization": Constant(value=True),
             "n_samples_per_prompt": Derived(lambda inputs: max(group_sizes(inputs))),
             "rollout_batch_size": Derived(lambda inputs: len(group_sizes(inputs))),
@@ -221,8 +220,7 @@ def _gae(name: str, *alternatives: str) -> Boundary:
         arguments={
             "rewards": TokenRewards(padded),
             "values": Column("value", padded),
-            "gamma": Knob("gamma"),
-            "lambd": Knob("lambd"),
+            **knobs("gamma", "lambd"),
         },
         produced_by={"rewards": "ppo_utils.py, get_advantages_and_returns_batch: zeros(B, max_len), filled"},
         outputs={

@@ -9,14 +9,14 @@ from rl_sentinel.adapters.kit.containers import EachRow
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import last_token_trains, no_empty_response
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import functions, knobs
 from rl_sentinel.adapters.slime.rollout_fakes import Words
 from rl_sentinel.adapters.slime.samples import SAMPLE
 from rl_sentinel.adapters.slime.trajectories import MANAGER, ROW, TURN, Session, append_row, empty_columns, with_turns
 from rl_sentinel.adapters.slime.trajectories import MODULE as TRAJECTORY
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Unbound, one_call
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 
@@ -178,10 +178,9 @@ def _boundary(path: str, call: Callable[..., Any], classes: Mapping[str, str]) -
         call=call,
         name="samples",
         arguments={
-            **{name: Constant(Function(place)) for name, place in classes.items()},
+            **functions(**classes),
             "rows": EachRow(ROW),
-            "full": Knob("full"),
-            "exceeded": Knob("exceeded"),
+            **knobs("full", "exceeded"),
         },
         produced_by={"rows": _PRODUCER},
         outputs=row_outputs(Use("samples"), "rollout_logprob", "token", "mask", "reward"),

@@ -9,7 +9,7 @@ from rl_sentinel.adapters.kit.containers import EachRow
 from rl_sentinel.adapters.kit.conversations import conversation, difference_outputs, differences
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, knobs
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
@@ -63,8 +63,7 @@ def _generator(name: str, settings: Settings) -> Boundary:
         name="differ",
         arguments={
             "generator": Constant(Function(GENERATOR)),
-            "kind": Knob("kind"),
-            "added": Knob("added"),
+            **knobs("kind", "added"),
             "masks": EachRow(RowTokens("mask", "int")),
             "system": Knob("system", default=False),
         },

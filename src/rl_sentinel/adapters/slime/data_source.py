@@ -10,11 +10,11 @@ from typing import Any
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.replacement import replaced_globals
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.kit.value_codecs import Derived, Knob, functions
 from rl_sentinel.adapters.slime.samples import SAMPLE
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 
 #: Paths of the class, newest first; the first one is the default of --data-source-path.
 SOURCES = (
@@ -148,9 +148,7 @@ def _source(path: str) -> Boundary:
         call=prompts_of_rollouts,
         name="drawn",
         arguments={
-            "source": Constant(Function(path)),
-            "dataset": Constant(Function(DATASET)),
-            "sample": Constant(Function(SAMPLE)),
+            **functions(source=path, dataset=DATASET, sample=SAMPLE),
             "rows": Derived(lambda inputs: inputs.batch.rows),
             "shuffle": Knob("rollout_shuffle", default=False),
         },

@@ -14,7 +14,7 @@ from rl_sentinel.adapters.kit.forms import Ragged
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG, fit_to_length
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, functions
 from rl_sentinel.adapters.slime.advantages import DEFAULTS
 from rl_sentinel.adapters.slime.advantages import PATH as ADVANTAGES
 from rl_sentinel.adapters.slime.arguments import (
@@ -196,8 +196,7 @@ def _scored(target: Target, score: str, process: str) -> Boundary:
         call=teacher_logprobs,
         name="teacher",
         arguments={
-            "score": Constant(Function(score)),
-            "process": Constant(Function(process)),
+            **functions(score=score, process=process),
             "args": _ARGS,
             "rows": EachRow(sample(target, "reward")),
             "logits": Column("logits", Ragged()),

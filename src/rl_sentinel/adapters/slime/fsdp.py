@@ -20,7 +20,7 @@ from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.sequences import RaggedSequence
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, functions
 from rl_sentinel.adapters.slime.arguments import LOSS_MASKS, RESPONSE_LENGTHS, REWARDS, samples
 from rl_sentinel.adapters.slime.packing import cpu
 from rl_sentinel.adapters.slime.samples import module_source
@@ -168,8 +168,7 @@ def _packing(target: Target) -> Boundary:
         call=pack_and_unpack,
         name="unpacked",
         arguments={
-            "pack": Constant(Function(PACK)),
-            "unpack": Constant(Function(UNPACK)),
+            **functions(pack=PACK, unpack=UNPACK),
             "data": Table(DATA),
             "packs": MICRO_BATCHES,
         },
@@ -210,9 +209,7 @@ def _log_probs(target: Target, path: str) -> Boundary:
         call=log_probs_of_packs,
         name="computed",
         arguments={
-            "compute": Constant(Function(path)),
-            "pack": Constant(Function(PACK)),
-            "unpack": Constant(Function(UNPACK)),
+            **functions(compute=path, pack=PACK, unpack=UNPACK),
             "actor": Object(bare_instance, parts),
             "data": Table(DATA),
             "logits": Column("logits", RaggedSequence(shift=1)),

@@ -17,7 +17,7 @@ from rl_sentinel.adapters.kit.learning_rates import (
     rows_are_updates,
 )
 from rl_sentinel.adapters.kit.replacement import replaced_globals
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob, functions, knobs
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
@@ -157,8 +157,7 @@ def _rates(kind: str) -> Boundary:
         "build": Constant(Function(PATH)),
         "count": Derived(lambda inputs: inputs.batch.rows),
         "kind": Constant(kind),
-        "warm_up": Knob("warm_up"),
-        "updates": Knob("updates"),
+        **knobs("warm_up", "updates"),
         "floor": Knob("floor") if kind == "cosine" else Constant(0.0),
         "share": Knob("share"),
     }
@@ -179,8 +178,7 @@ def _restarted() -> Boundary:
         call=rates_of_restart,
         name="rates",
         arguments={
-            "initialize": Constant(Function(INITIALIZE)),
-            "build": Constant(Function(PATH)),
+            **functions(initialize=INITIALIZE, build=PATH),
             "count": Derived(lambda inputs: inputs.batch.rows),
             **{name: Knob(name, default) for name, default in (("warm_up", 0), ("updates", UPDATES), ("floor", 0.0))},
         },

@@ -7,7 +7,7 @@ from dataclasses import replace
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachCut, EachRow, Namespace, Object, Table
 from rl_sentinel.adapters.kit.requirements import has_trained_token, no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, constants
 from rl_sentinel.adapters.slime.advantages import DEFAULTS
 from rl_sentinel.adapters.slime.advantages import PATH as ADVANTAGES
 from rl_sentinel.adapters.slime.arguments import (
@@ -118,7 +118,7 @@ def _options(target: Target, **more: object) -> Object:
         **_LOGGING,
         **more,
     }
-    parts: dict[str, Codec] = {name: Constant(value) for name, value in fixed.items()}
+    parts: dict[str, Codec] = constants(**fixed)
     return Namespace(**parts, rollout_max_response_len=Derived(room_of))
 
 

@@ -13,7 +13,7 @@ from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import every_row_trains, no_empty_response, prompts_are_contiguous
 from rl_sentinel.adapters.kit.row_codecs import RowSequence
 from rl_sentinel.adapters.kit.sequences import RaggedSequence
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob, constants, functions
 from rl_sentinel.adapters.slime.fakes import filter_prompts, supervised_samples
 from rl_sentinel.adapters.slime.rank_fakes import columns_of_others, load_rollout, receive_rollout, received_rows
 from rl_sentinel.adapters.slime.samples import (
@@ -135,8 +135,7 @@ def _converted(target: Target, one: Object) -> Step:
         {
             "owner": Constant(Function(owner)),
             "args": arguments,
-            "custom_reward_post_process_func": Constant(None),
-            "custom_convert_samples_to_train_data_func": Constant(None),
+            **constants(custom_reward_post_process_func=None, custom_convert_samples_to_train_data_func=None),
             "train_parallel_config": Table(parallel),
         },
     )
@@ -187,8 +186,7 @@ def _loaded(target: Target) -> Boundary:
         name="ranks",
         arguments={
             "manager": Earlier(Use("self")),
-            "load": Constant(Function(LOAD)),
-            "actor": Constant(Function(ACTOR)),
+            **functions(load=LOAD, actor=ACTOR),
             "data": Earlier(Use("converted")),
             "dp_size": Derived(ranks_of, frozenset({"ranks"})),
             "context": Knob("context"),

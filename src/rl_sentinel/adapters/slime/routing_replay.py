@@ -13,7 +13,7 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.forms import Ragged
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.kit.value_codecs import functions
 from rl_sentinel.adapters.slime.packing import (
     PACK,
     PRODUCER,
@@ -28,7 +28,7 @@ from rl_sentinel.adapters.slime.packing import (
 )
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 
@@ -148,11 +148,7 @@ def _layer_counts() -> Iterator[None]:
 
 
 def _replayed(target: Target) -> Boundary:
-    classes = {
-        "fill": Constant(Function(FILL)),
-        "actor": Constant(Function(ACTOR)),
-        "replay": Constant(Function(REPLAY)),
-    }
+    classes = functions(fill=FILL, actor=ACTOR, replay=REPLAY)
     return one_call(
         path=f"{FILL} -> {PACK}",
         stage="batch",

@@ -14,7 +14,7 @@ from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.requirements import enough_words, every_row_trains
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import itself, trains_whole_completions
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
@@ -163,8 +163,7 @@ def _sampled(path: str) -> Boundary:
         call=regress_sampled,
         name="loss",
         arguments={
-            "entry": Constant(Function(path)),
-            "prepares": Constant(Function(PREPARES)),
+            **functions(entry=path, prepares=PREPARES),
             "trainer": _trainer(),
             "mask": Column("mask", NoPadding(), dtype=torch.int64),
             "logprobs": Column("logprob", NoPadding()),

@@ -13,13 +13,13 @@ from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.forms import Number
 from rl_sentinel.adapters.kit.requirements import has_trained_token, no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import Cell, RowPrompt, RowTokens
-from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.kit.value_codecs import functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.async_loss import COLLATOR, PLANNER, TRAINER, as_queued
 from rl_sentinel.adapters.trl.log_averages import write_metrics
 from rl_sentinel.adapters.trl.token_model import FIRST
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
 
@@ -80,10 +80,7 @@ def _logged(trainer: str, collator: str, planner: str, logged: Mapping[str, tupl
         call=log_samples,
         name="written",
         arguments={
-            "entry": Constant(Function(f"{trainer}.log")),
-            "kind": Constant(Function(trainer)),
-            "collator": Constant(Function(collator)),
-            "planner": Constant(Function(planner)),
+            **functions(entry=f"{trainer}.log", kind=trainer, collator=collator, planner=planner),
             "samples": EachRow(Table(sample)),
         },
         produced_by={"samples": _PRODUCER},

@@ -14,13 +14,12 @@ from typing import Any
 from rl_sentinel.adapters.kit.arriving_settings import arrives, bind_arriving
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.replacement import replaced_globals
-from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.kit.value_codecs import functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.async_loss import TRAINER
 from rl_sentinel.adapters.trl.async_scoring import OWNERS
 from rl_sentinel.adapters.trl.tiny_trainer import TEMPLATE, RowRewards, make_model, make_tokenizer
 from rl_sentinel.core.boundary import Boundary, Unbound
-from rl_sentinel.core.call import Function
 from rl_sentinel.core.case import Settings
 
 #: What a user sets; no number is a default. The template of the user's tokenizer starts with the first word, and adds
@@ -62,7 +61,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     boundary = bind_arriving(
         f"{TRAINER} -> {path}",
         request_options,
-        {"kind": Constant(Function(TRAINER)), "entry": Constant(Function(path))},
+        functions(kind=TRAINER, entry=path),
         PLACES,
         settings={"requests": SETTINGS},
         cite=_DOCS,

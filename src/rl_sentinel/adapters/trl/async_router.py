@@ -13,7 +13,7 @@ from rl_sentinel.adapters.kit.containers import EachRow, Object, Table
 from rl_sentinel.adapters.kit.forms import Number
 from rl_sentinel.adapters.kit.rank_threads import rank_number
 from rl_sentinel.adapters.kit.requirements import every_row_trains, no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import one_rank
 from rl_sentinel.adapters.trl.async_loss import (
@@ -28,7 +28,7 @@ from rl_sentinel.adapters.trl.async_loss import (
     train_on_samples,
 )
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
 
@@ -118,10 +118,7 @@ def _router(path: str) -> Boundary:
         call=acting_coefficient,
         name="trained",
         arguments={
-            "entry": Constant(Function(path)),
-            "kind": Constant(Function(TRAINER)),
-            "collator": Constant(Function(COLLATOR)),
-            "planner": Constant(Function(PLANNER)),
+            **functions(entry=path, kind=TRAINER, collator=COLLATOR, planner=PLANNER),
             "samples": EachRow(Table(dict(SAMPLE))),
             "model": Object(RoutedModel, {"logprobs": Column("logprob"), "entropies": Column("entropy")}),
             "clips": Constant((SETTINGS["clip_low"], SETTINGS["clip_high"])),

@@ -20,7 +20,7 @@ from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.requirements import enough_words, equal_micro_batches, every_row_trains, no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, constants
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import liger
 from rl_sentinel.adapters.trl.arguments import trains_whole_completions
@@ -216,7 +216,7 @@ def _step(path: str, name: str, fields: dict[str, Any], *, sampled: bool, wraps:
         "trainer": Constant(Function(path)),
         "beta": Knob("mixture"),
         "temperature": Knob("temperature"),
-        **{name: Constant(value) for name, value in fields.items()},
+        **constants(**fields),
     }
     at = {"trainer": "__class__", **{name: f"args.{name}" for name in ("beta", "temperature", *fields)}}
     arguments: dict[str, Codec] = {

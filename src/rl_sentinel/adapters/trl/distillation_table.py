@@ -11,7 +11,7 @@ from rl_sentinel.adapters.kit.codecs import ResponseMask
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
 from rl_sentinel.adapters.kit.requirements import equal_parts, no_empty_response, prompts_are_contiguous
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.kit.value_codecs import Derived, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import DISTILLATION, Prompts, trainer
 from rl_sentinel.adapters.trl.completions_table import STEP, empty_log, logged_table
@@ -23,7 +23,7 @@ from rl_sentinel.adapters.trl.rollout_fakes import FIRST_WORD, ready_to_train
 from rl_sentinel.adapters.trl.token_differences import ROWS
 from rl_sentinel.adapters.trl.two_ranks import EachRank
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 
 _TABLE = "distillation_config.py, log_completions: (prompt, completion) pairs; the table has those of all processes"
@@ -104,8 +104,7 @@ def _table(target: Target, scores: str, log: str) -> Boundary:
         call=logged_rows,
         name="table",
         arguments={
-            "entry": Constant(Function(scores)),
-            "log": Constant(Function(log)),
+            **functions(entry=scores, log=log),
             "trainers": EachRank(Object(ready_to_log, parts, at=at | {"lengths": "sampled.lengths"})),
             "inputs": Prompts(),
         },

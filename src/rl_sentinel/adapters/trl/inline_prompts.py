@@ -13,7 +13,7 @@ from rl_sentinel.adapters.kit.requirements import (
     prompts_are_contiguous,
 )
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
-from rl_sentinel.adapters.kit.value_codecs import Constant, IfSet
+from rl_sentinel.adapters.kit.value_codecs import Constant, IfSet, constants
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import TRAINERS, Prompts
 from rl_sentinel.adapters.trl.inline_engine_fakes import last_word, make_inline_sampler, sample_inline
@@ -94,7 +94,7 @@ def few_prompts(inputs: Inputs) -> str:
 
 
 def _prompts(target: Target, path: str, kind: str, engine: str, settings: Settings) -> Boundary:
-    parts = {"kind": Constant(kind), "engine": Constant(engine), **{name: IfSet(name) for name in settings}}
+    parts = {**constants(kind=kind, engine=engine), **{name: IfSet(name) for name in settings}}
     form, result = PerRow("list"), Use("compared")
     return one_call(
         path=path,

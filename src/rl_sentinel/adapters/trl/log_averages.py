@@ -15,12 +15,12 @@ from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.forms import Number, PerRow
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import has_trained_token
-from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.kit.value_codecs import functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import GRPO, RLOO
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 
 #: Source text of a ``log`` method that averages the values appended since the last log.
@@ -77,8 +77,7 @@ def _averaged(log: str, trainer: str) -> Boundary:
         call=logged_average,
         name="average",
         arguments={
-            "entry": Constant(Function(log)),
-            "kind": Constant(Function(trainer)),
+            **functions(entry=log, kind=trainer),
             "numbers": Column("reward", PerRow("list")),
             "scored": Column("mask", NoPadding()),
         },

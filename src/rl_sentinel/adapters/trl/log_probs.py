@@ -13,14 +13,14 @@ from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import GRPO, RLOO
 from rl_sentinel.adapters.trl.logit_model import compute_log_probs, logit_trainer
 from rl_sentinel.adapters.trl.release import config_fields, method
 from rl_sentinel.adapters.trl.self_distillation import TRAINERS, Model
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import Claims, claims
 
 _CITE = (
@@ -80,8 +80,7 @@ def _of_rollout(path: str, trainer: str) -> Boundary:
         call=score_rollout,
         name="computed",
         arguments={
-            "entry": Constant(Function(path)),
-            "kind": Constant(Function(trainer)),
+            **functions(entry=path, kind=trainer),
             "temperature": Knob("temperature"),
             "logits": Column("logits"),
             "completion_ids": Column("token"),

@@ -18,7 +18,7 @@ from rl_sentinel.adapters.kit.forms import PerRow, Ragged
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import every_row_trains, has_trained_token, no_empty_response
 from rl_sentinel.adapters.kit.result_forms import AsReturned
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import ppo_losses, ppo_rollouts, ppo_steps
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding, trains_with_probability
@@ -99,8 +99,7 @@ def removed_function(*_arguments: object, **_more: object) -> None:
 
 def _forward(path: str, name: str, *, masked: bool) -> Boundary:
     arguments: dict[str, Codec] = {
-        "entry": Constant(Function(path)),
-        "kind": Constant(Function(PPO)),
+        **functions(entry=path, kind=PPO),
         "logprobs": Column("logprob", NoPadding()),
         "values": Column("value", NoPadding()),
         "lengths": ResponseMask(NoPadding()),

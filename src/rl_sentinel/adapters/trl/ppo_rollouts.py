@@ -18,7 +18,7 @@ from rl_sentinel.adapters.kit.rank_threads import gather_from_ranks, run_on_rank
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import equal_parts, no_empty_response
 from rl_sentinel.adapters.kit.result_forms import AsReturned
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Knob, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import itself
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
@@ -26,7 +26,7 @@ from rl_sentinel.adapters.trl.rank_fakes import RankAccelerator
 from rl_sentinel.adapters.trl.tiny_trainer import END, PADDING, make_tokenizer
 from rl_sentinel.adapters.trl.token_model import PROMPT, token_ids
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 
 #: Marks a token that is missing or wrong.
@@ -70,8 +70,7 @@ def _generated(path: str, trainer: str, name: str, *, is_encoder_decoder: bool, 
         call=generate_in_batches,
         name="generated",
         arguments={
-            "entry": Constant(Function(path)),
-            "kind": Constant(Function(trainer)),
+            **functions(entry=path, kind=trainer),
             "tokens": Column("token", NoPadding()),
             "lengths": ResponseMask(NoPadding()),
             "is_encoder_decoder": Knob("encoder_decoder"),
@@ -99,8 +98,7 @@ def _referred(path: str, trainer: str, name: str, *, listed: bool) -> Boundary:
         call=generate_with_reference,
         name="generated",
         arguments={
-            "entry": Constant(Function(path)),
-            "kind": Constant(Function(trainer)),
+            **functions(entry=path, kind=trainer),
             "tokens": Column("token", NoPadding()),
             "lengths": ResponseMask(NoPadding()),
             "listed": Knob("listed"),
@@ -225,8 +223,7 @@ def _logged(path: str, trainer: str) -> Boundary:
         call=logged_rewards,
         name="logs",
         arguments={
-            "entry": Constant(Function(path)),
-            "kind": Constant(Function(trainer)),
+            **functions(entry=path, kind=trainer),
             "rewards": EachCut(Column("reward", PerRow()), "ranks"),
             "lengths": EachCut(ResponseMask(NoPadding()), "ranks"),
         },

@@ -10,7 +10,7 @@ from typing import Any
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import Table
 from rl_sentinel.adapters.kit.forms import Number, PerRow
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet, knobs
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import DISTILLATION, GRPO, RLOO
 from rl_sentinel.adapters.trl.release import fields_of
@@ -132,8 +132,7 @@ def _sampler(path: str, completions: int) -> Boundary:
             "method": Constant(Function(path)),
             "completions": Constant(completions),
             "rows": Derived(lambda inputs: inputs.batch.rows),
-            "shuffle": Knob("shuffle"),
-            "prompts": Knob("prompts"),
+            **knobs("shuffle", "prompts"),
         },
         produced_by={"rows": _CALLER},
         reads=frozenset({"group"}),

@@ -16,7 +16,7 @@ from rl_sentinel.adapters.kit.requirements import (
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG, fit_to_length
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet, Knob, constants
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import GRPO, TRAINERS, Prompts
 from rl_sentinel.adapters.trl.rank_fakes import (
@@ -123,7 +123,7 @@ def collectives(target: Target, path: str) -> Mapping[str, Callable[..., Any]]:
 
 def sampler(kind: str, engine: str, settings: Settings) -> Object:
     """The trainer that samples with ``engine`` under these settings."""
-    parts: dict[str, Codec] = {"kind": Constant(kind), "engine": Constant(engine)}
+    parts: dict[str, Codec] = constants(kind=kind, engine=engine)
     parts |= {name: IfSet(name) for name in settings}
     at = {name: f"args.{name}" for name in settings if name != "other"}
     if "other" in settings:

@@ -12,7 +12,7 @@ from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, knobs
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import itself, micro_batch, trains_whole_completions
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
@@ -117,8 +117,7 @@ def _loss(path: str, loss_type: str) -> Boundary:
         {
             "kind": Constant(Function(TRAINER)),
             "loss_type": Constant(loss_type),
-            "clip_low": Knob("clip_low"),
-            "clip_high": Knob("clip_high"),
+            **knobs("clip_low", "clip_high"),
             "micro_batches": MICRO_BATCHES,
         },
         at={"kind": "__class__", "clip_low": "epsilon_low", "clip_high": "epsilon_high"},

@@ -14,7 +14,7 @@ from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import every_row_trains, no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, knobs
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import self_distillation
 from rl_sentinel.adapters.trl.arguments import completions, trains_whole_completions
@@ -187,8 +187,7 @@ def _loss(path: str, name: str) -> Boundary:
         {
             "kind": Constant(Function(path)),
             "beta": Knob("mixture"),
-            "likeliest": Knob("likeliest"),
-            "tail": Knob("tail"),
+            **knobs("likeliest", "tail"),
             "teacher": Object(Teacher, {"logits": Column("ref_logits")}),
         },
         at={"kind": "__class__", "likeliest": "loss_top_k", "tail": "loss_add_tail", "teacher": "teacher_client"},

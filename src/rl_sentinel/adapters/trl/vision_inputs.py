@@ -13,7 +13,7 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import ResponseMask
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.dataset_preparation import a_few_rows
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
@@ -29,7 +29,7 @@ from rl_sentinel.adapters.trl.tiny_trainer import make_tokenizer
 from rl_sentinel.adapters.trl.token_differences import ROWS
 from rl_sentinel.adapters.trl.token_model import set_logprobs
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 
@@ -216,8 +216,7 @@ def _boundary(kind: Kind, name: str, chosen: Settings) -> Boundary:
         call=inputs_off_rows,
         name="off",
         arguments={
-            "trainer": Constant(Function(kind.trainer)),
-            "collator": Constant(Function(kind.collator)),
+            **functions(trainer=kind.trainer, collator=kind.collator),
             "sides": Constant(kind.sides),
             "lengths": ResponseMask(NoPadding()),
             "types": Knob("types"),

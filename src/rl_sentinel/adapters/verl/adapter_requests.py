@@ -8,7 +8,7 @@ from typing import Any
 from rl_sentinel.adapters.kit.arriving_settings import arriving_outputs
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.scripted_sampling import ScriptedResponse
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, constants
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.rollout_servers import CONFIG, SERVERS, Server, distribution
@@ -92,7 +92,7 @@ def _request(target: Target, name: str, server: Server) -> Iterator[Boundary]:
         fakes=fakes,
         arguments={
             "server": Constant(Function(server.owner)),
-            "rollout": Object(CONFIG, {"name": Constant(name), "max_model_len": Constant(64)}, shared=True),
+            "rollout": Object(CONFIG, constants(name=name, max_model_len=64), shared=True),
             "rank": Knob("model.lora_rank"),
         },
         remembered=True,

@@ -11,7 +11,7 @@ from rl_sentinel.adapters.kit.codecs import Column, PromptIds, ResponseMask
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import AfterPrompt
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.kit.value_codecs import Derived
 from rl_sentinel.adapters.source_reads import remembered
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Stage, Unbound
@@ -127,13 +127,3 @@ def try_bind(
     except Unbindable as why:
         if required or not isinstance(why, Absent):
             yield Unbound(path, stage, str(why))
-
-
-def knobs(names: Mapping[str, Any] | tuple[str, ...]) -> dict[str, Codec]:
-    """A :class:`Knob` for each setting, by the name of the setting."""
-    return {name: Knob(name) for name in names}
-
-
-def constants(**values: Any) -> dict[str, Codec]:  # noqa: ANN401 - plain values
-    """A :class:`Constant` for each argument."""
-    return {name: Constant(value) for name, value in values.items()}

@@ -14,7 +14,7 @@ import torch
 
 from rl_sentinel.adapters.kit.arriving_settings import arriving_outputs
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, knobs
 from rl_sentinel.adapters.process_group import parallel_state_of_one_process
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import try_bind
@@ -188,7 +188,7 @@ def _sizes(target: Target, path: str, section: str) -> Iterator[Boundary]:
             "kind": Constant(Function(path)),
             "config": default_config(target, "", fields, trainer),
             "section": Constant(section),
-            **{name: Knob(name) for name in ("ranks", "sequence", "n")},
+            **knobs("ranks", "sequence", "n"),
         },
         remembered=True,
         produced_by={"config": "ray_trainer.py, init_workers: a section of the trainer's configuration"},

@@ -16,13 +16,13 @@ from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import functions, knobs
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.bucket_fakes import Link, LoraWorker, Memory, Model, named
 from rl_sentinel.adapters.verl.rollout_servers import distribution
 from rl_sentinel.core.boundary import Boundary, Unbound, one_call
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 
@@ -163,12 +163,9 @@ def _boundary(name: str) -> Boundary:
         call=weights_after_transfer,
         name="weights",
         arguments={
-            "method": Constant(Function(PATH)),
-            "owner": Constant(Function(OWNER)),
-            "sender": Constant(Function(SENDER)),
+            **functions(method=PATH, owner=OWNER, sender=SENDER),
             "rows": EachRow(RowTokens("rollout_logprob")),
-            "adapter": Knob("adapter"),
-            "bucket": Knob("bucket"),
+            **knobs("adapter", "bucket"),
         },
         produced_by={"rows": _PRODUCED},
         outputs=row_outputs(Use("weights"), "rollout_logprob"),

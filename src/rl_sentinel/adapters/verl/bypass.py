@@ -9,12 +9,12 @@ from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.result_forms import Detached
 from rl_sentinel.adapters.kit.roles import by_role
-from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.kit.value_codecs import Constant, constants
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.actor import actor, section_names
 from rl_sentinel.adapters.verl.advantages import path_of
 from rl_sentinel.adapters.verl.aggregation import aggregation
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, ROLES, constants
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, ROLES
 from rl_sentinel.adapters.verl.correction import MODULE
 from rl_sentinel.adapters.verl.loss_claims import LOGGED, RATIO
 from rl_sentinel.adapters.verl.mismatch import GAPS, PAIRS

@@ -16,7 +16,7 @@ from rl_sentinel.adapters.kit.containers import EachRow
 from rl_sentinel.adapters.kit.conversations import conversation, difference_outputs, differences
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, knobs
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.megatron import SilentLogger
@@ -217,8 +217,7 @@ def _dataset(target: Target, name: str, settings: Settings) -> Boundary:
         arguments={
             "dataset": Constant(Function(DATASET)),
             "masks": EachRow(RowTokens("mask", "int")),
-            "answer": Knob("answer"),
-            "added": Knob("added"),
+            **knobs("answer", "added"),
             **{knob: Knob(knob, default=value) for knob, value in defaults.items()},
         },
         remembered=True,

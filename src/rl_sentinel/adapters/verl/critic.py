@@ -8,10 +8,10 @@ from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_response
 from rl_sentinel.adapters.kit.result_forms import Total
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, constants
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.aggregation import HALVED, aggregation
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, constants, every_token_is_trained, try_bind
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, every_token_is_trained, try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.data_parallel import reducer_of
 from rl_sentinel.adapters.verl.fakes import run_update, worker_with_fake

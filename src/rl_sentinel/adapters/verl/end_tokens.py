@@ -16,7 +16,7 @@ from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import fit_to_length
-from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.kit.value_codecs import functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.agent_script import untimed
 from rl_sentinel.adapters.verl.arguments import try_bind
@@ -24,7 +24,7 @@ from rl_sentinel.adapters.verl.batch_sizes import FSDP, MEGATRON
 from rl_sentinel.adapters.verl.fakes import cpu_device
 from rl_sentinel.adapters.verl.worker_batch import accelerator_fakes
 from rl_sentinel.core.boundary import Boundary, Unbound, one_call
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 
 WORKERS = tuple(f"{module}.ActorRolloutRefWorker" for module in (FSDP, MEGATRON))
@@ -138,8 +138,7 @@ def _responses(target: Target, worker: str, mask: str) -> Iterator[Boundary]:
         call=responses,
         name="responses",
         arguments={
-            "kind": Constant(Function(worker)),
-            "mask": Constant(Function(mask)),
+            **functions(kind=worker, mask=mask),
             "rows": EachRow(RowTokens("token", "int")),
         },
         fakes=fakes,

@@ -12,12 +12,12 @@ from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Knob, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.rollout_servers import SERVERS, distribution
 from rl_sentinel.core.boundary import Boundary, Unbound, one_call
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 
 OWNER = SERVERS["vllm"].owner
@@ -108,8 +108,7 @@ def _cleared(name: str) -> Boundary:
         call=sampled_after_updates,
         name="sampled",
         arguments={
-            "clear": Constant(Function(PATH)),
-            "owner": Constant(Function(OWNER)),
+            **functions(clear=PATH, owner=OWNER),
             "images": Knob("images"),
             "rows": EachRow(Table(row)),
         },

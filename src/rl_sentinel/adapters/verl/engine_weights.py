@@ -16,7 +16,7 @@ from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
@@ -205,8 +205,7 @@ def _boundary(  # noqa: PLR0913 - the parts in which they differ
         call=weights_after_a_step,
         name="weights",
         arguments={
-            "method": Constant(Function(path)),
-            "owner": Constant(Function(path.rpartition(".")[0])),
+            **functions(method=path, owner=path.rpartition(".")[0]),
             "engine": Constant(None if engine is None else Function(engine)),
             "config": default_config(target, "actor_rollout_ref", fields),
             "rows": EachRow(RowTokens("rollout_logprob")),

@@ -7,13 +7,11 @@ from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.result_forms import FirstOf
-from rl_sentinel.adapters.kit.value_codecs import Knob
+from rl_sentinel.adapters.kit.value_codecs import Knob, constants, knobs
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import (
     MASK_PRODUCER,
-    constants,
     every_token_is_trained,
-    knobs,
     knows_response_mask,
     trainer_data,
     try_bind,
@@ -107,10 +105,10 @@ def _steps(target: Target) -> Iterator[Boundary]:
 def _controller(target: Target, kind: str, names: tuple[str, ...]) -> Codec:
     """The KL controller, as the trainer creates it from the configuration."""
     if target.has(SECTION):
-        section = Object(SECTION, {**constants(type=kind), **knobs(names)}, _READ)
+        section = Object(SECTION, {**constants(type=kind), **knobs(*names)}, _READ)
         return Object(CONTROLLER, {"kl_ctrl": section}, {"kl_ctrl": ""})
     if kind == "fixed":
-        return Object(FIXED, knobs(names), _READ)
+        return Object(FIXED, knobs(*names), _READ)
     return Object(ADAPTIVE, {_INITIAL.get(name, name): Knob(name) for name in names}, _READ)
 
 

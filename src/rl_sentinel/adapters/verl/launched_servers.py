@@ -10,7 +10,7 @@ from rl_sentinel.adapters.kit.arriving_settings import arrives, arriving_outputs
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.replacement import bare_instance
-from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived, IfSet
+from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived, IfSet, constants
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.rollout_servers import CONFIG, SERVERS, distribution
@@ -164,7 +164,7 @@ def _samples() -> Boundary:
         fakes={f"{MODULE}.{name}": fake for name, fake in FAKES.items()},
         arguments={
             "owner": Constant(Function(OWNER)),
-            "config": Object(CONFIG, {"name": Constant("vllm"), "max_model_len": Constant(64)}, shared=True),
+            "config": Object(CONFIG, constants(name="vllm", max_model_len=64), shared=True),
             "rows": Derived(lambda inputs: inputs.batch.rows),
         },
         produced_by={"rows": "replica.py: one server per replica; the requests of a prompt are spread over replicas"},

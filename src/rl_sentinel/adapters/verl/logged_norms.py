@@ -17,11 +17,11 @@ from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, constants, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import critic, data_parallel
 from rl_sentinel.adapters.verl.actor import actor
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, POLICY_TENSORS, constants, try_bind
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, POLICY_TENSORS, try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.engine import LOSS, update_of_actor
 from rl_sentinel.adapters.verl.fakes import EngineFake, ModelFake, data_parallel_actor, worker_with_fake
@@ -189,9 +189,7 @@ def steps_of_training_worker(
         name=USED,
         call=call,
         arguments={
-            "worker": Constant(Function(WORKER)),
-            "owner": Constant(Function(ENGINE)),
-            "chunk": Constant(Function(CHUNKS)),
+            **functions(worker=WORKER, owner=ENGINE, chunk=CHUNKS),
             "model": engine.arguments["self"],
             "data": engine.arguments["data"],
             "loss_function": engine.arguments["loss_function"],

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from rl_sentinel.adapters.kit.roles import by_role, takes
-from rl_sentinel.adapters.kit.value_codecs import Constant, Earlier, IfSet, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Earlier, IfSet, Knob, knobs
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.actor import actor, section_names
 from rl_sentinel.adapters.verl.advantages import path_of
@@ -200,7 +200,7 @@ def _plain(target: Target) -> Boundary:
     """The boundary of the single loss of releases without a registry."""
     function = target.find(PLAIN)
     logged = metrics_of(function)
-    clips = {"clip": Constant(0.2), "clip_low": Knob("clip_low"), "clip_high": Knob("clip_high")}
+    clips = {"clip": Constant(0.2), **knobs("clip_low", "clip_high")}
     roles = {**ROLES, **clips, "clip_c": Knob("ceiling"), "aggregation": Constant("token-mean")}
     dual = "clip_ratio_c" in inspect.signature(function).parameters
     algorithm = claims(_PLAIN, algorithm="dual clip" if dual else "ppo", aggregation="token-mean")

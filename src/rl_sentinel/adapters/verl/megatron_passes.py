@@ -17,10 +17,9 @@ from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.logit_kernels import OneRank, no_compile
 from rl_sentinel.adapters.kit.rank_threads import gather_from_ranks, rank_number
 from rl_sentinel.adapters.kit.replacement import bare_instance
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, constants
 from rl_sentinel.adapters.process_group import one_process_group, parallel_state_of_one_process
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import constants
 from rl_sentinel.adapters.verl.engine_fakes import SEQUENCE_GROUP, SequenceRanks
 from rl_sentinel.adapters.verl.engine_passes import (
     DYNAMIC,

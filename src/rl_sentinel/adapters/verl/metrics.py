@@ -10,14 +10,9 @@ from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.requirements import has_trained_token
 from rl_sentinel.adapters.kit.result_forms import Detached, OrZero
 from rl_sentinel.adapters.kit.reward_codecs import PerRowOutcome
+from rl_sentinel.adapters.kit.value_codecs import constants
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import (
-    MASK_PRODUCER,
-    constants,
-    every_token_is_trained,
-    knows_response_mask,
-    trainer_data,
-)
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, every_token_is_trained, knows_response_mask, trainer_data
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.errors import Unbindable

@@ -22,9 +22,9 @@ from rl_sentinel.adapters.kit.requirements import (
 )
 from rl_sentinel.adapters.kit.result_forms import Detached
 from rl_sentinel.adapters.kit.reward_codecs import PerRowOutcome, TokenRewards
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, constants, functions
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import MASK, constants, try_bind
+from rl_sentinel.adapters.verl.arguments import MASK, try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.metrics import LOGGED, PLACES
 from rl_sentinel.adapters.verl.queue_fakes import Queue, QueuedBatch, cut, takes_ages
@@ -209,9 +209,7 @@ def _step_metrics(target: Target) -> Boundary:
         name="metrics",
         fakes={f"{MODULE}.tq": Queue, f"{PADDING}.tq": Queue, f"{PADDING}.KVBatchMeta": QueuedBatch},
         arguments={
-            "method": Constant(Function(METRICS)),
-            "upsample": Constant(Function(UPSAMPLE)),
-            "owner": Constant(Function(TRAINER)),
+            **functions(method=METRICS, upsample=UPSAMPLE, owner=TRAINER),
             "config": default_config(
                 target, "", {"data.max_response_length": Derived(lambda inputs: inputs.batch.width)}, resolved=True
             ),

@@ -17,7 +17,7 @@ from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.flash_attention import pad_input, unpad_input
 from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
 from rl_sentinel.adapters.kit.replacement import bare_instance
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Knob, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import megatron_passes as megatron
 from rl_sentinel.adapters.verl.engine_passes import (
@@ -42,7 +42,6 @@ from rl_sentinel.adapters.verl.engine_passes import (
 from rl_sentinel.adapters.verl.rollout_batch import POSITIONS, trainer_batch
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Step, Unbound
-from rl_sentinel.core.call import Function
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.codec import Codec, Inputs
 from rl_sentinel.core.errors import Unbindable
@@ -162,8 +161,7 @@ def _step(target: Target, path: str, strategy: Strategy, engine: str, columns: s
         name="passed",
         fakes=present(target, strategy.fakes),
         arguments={
-            "method": Constant(Function(path)),
-            "owner": Constant(Function(path.rpartition(".")[0])),
+            **functions(method=path, owner=path.rpartition(".")[0]),
             "engine": strategy.engine(target, engine),
             "wrap": strategy.wrap,
             "data": trainer_batch(Knob("temperature")),

@@ -19,7 +19,7 @@ from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowPrompt, RowTokens
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG, ScriptedResponse, fit_to_length
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet, constants, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.agent_loop import WORKER, make_worker
 from rl_sentinel.adapters.verl.arguments import try_bind
@@ -207,7 +207,7 @@ def _rollout(name: str, own: Settings) -> Object:
     """The configuration of the rollout, with the fields of ``own`` that are set."""
     fields = {n: IfSet(n) for n in own if "." not in n}
     validation = {n.partition(".")[2]: IfSet(n) for n in own if "." in n}
-    parts: dict[str, Codec] = {"name": Constant(name), "max_model_len": Constant(64), **fields}
+    parts: dict[str, Codec] = {**constants(name=name, max_model_len=64), **fields}
     if validation:
         parts["val_kwargs"] = Object(SAMPLING, validation)
     return Object(CONFIG, parts, shared=True)
@@ -222,8 +222,7 @@ def _options(target: Target, name: str, server: Server, worker: str) -> Iterator
             name="sent",
             fakes={**server.fakes, f"{QUEUE_MODULE}.tq": Statuses} if "v1" in worker else server.fakes,
             arguments={
-                "worker": Constant(Function(worker)),
-                "server": Constant(Function(server.owner)),
+                **functions(worker=worker, server=server.owner),
                 "rollout": _rollout(name, settings),
                 "validate": Constant(when == "validation"),
             },
@@ -246,9 +245,7 @@ def _step(call: Callable[..., Any], name: str, server: Server, logprob: str, **m
     rollout = Object(
         CONFIG,
         {
-            "name": Constant(name),
-            "max_model_len": Constant(64),
-            "prompt_length": Constant(8),
+            **constants(name=name, max_model_len=64, prompt_length=8),
             "response_length": Derived(lambda inputs: inputs.mini_batch.width),
         },
     )

@@ -13,7 +13,7 @@ from rl_sentinel.adapters.kit.codecs import Lengths
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import functions, knobs
 from rl_sentinel.adapters.process_group import parallel_state_of_one_process
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import try_bind
@@ -21,7 +21,7 @@ from rl_sentinel.adapters.verl.engine_passes import present
 from rl_sentinel.adapters.verl.fakes import cpu_device
 from rl_sentinel.adapters.verl.megatron_passes import FAKES
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 
@@ -159,12 +159,9 @@ def _replay(target: Target) -> Boundary:
         name="replayed",
         fakes=present(target, FAKES),
         arguments={
-            "set_data": Constant(Function(PATH)),
-            "patch": Constant(Function(PATCH)),
+            **functions(set_data=PATH, patch=PATCH),
             "lengths": Lengths(),
-            "dense": Knob("dense"),
-            "recorded": Knob("recorded"),
-            "stage": Knob("stage"),
+            **knobs("dense", "recorded", "stage"),
         },
         produced_by={
             "set_data": "workers/engine/megatron/transformer_impl.py or workers/actor/megatron_actor.py, forward_step: "

@@ -16,11 +16,11 @@ from rl_sentinel.adapters.kit.requirements import no_empty_response, versions_ne
 from rl_sentinel.adapters.kit.row_codecs import RowPrompt, RowTokens
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG, ScriptedResponse, fit_to_length
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.kit.value_codecs import Derived, Knob, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.core.boundary import Boundary, Unbound, one_call
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 
 #: Clients that resume, newest first.
@@ -144,8 +144,7 @@ def _responses(target: Target, client: str) -> Iterator[Boundary]:
         name="responses",
         fakes={fake: Loop for fake in (f"{client.rpartition('.')[0]}.asyncio",) if target.has(fake)},
         arguments={
-            "client": Constant(Function(client)),
-            "output": Constant(Function(token_output)),
+            **functions(client=client, output=token_output),
             "rows": EachRow(Table(row)),
             "room": Derived(lambda inputs: inputs.mini_batch.width),
             "limited": Knob("limited"),

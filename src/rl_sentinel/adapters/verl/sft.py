@@ -15,7 +15,7 @@ from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import AfterPrompt, BeforeEnd, Ragged
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, has_trained_token, no_empty_response
 from rl_sentinel.adapters.kit.result_forms import Total
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, functions
 from rl_sentinel.adapters.process_group import one_process_group
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import every_token_is_trained
@@ -131,9 +131,7 @@ def _engine_loss(target: Target) -> Boundary:
         name="losses",
         fakes={path: cpu_device for path in _DEVICES if target.has(path)},
         arguments={
-            "forward": Constant(Function(CUT)),
-            "make": Constant(Function(TENSORS)),
-            "loss": Constant(Function(LOSS)),
+            **functions(forward=CUT, make=TENSORS, loss=LOSS),
             "answers": Column("logprob", Ragged(), leaf=True),
             "masks": Column("mask", Ragged(), torch.int64),
             "tokens_at_most": Derived(_most_tokens, frozenset({"micro_batches"})),

@@ -17,9 +17,9 @@ from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import equal_parts, has_trained_token, no_empty_response
 from rl_sentinel.adapters.kit.result_forms import Total
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.kit.value_codecs import Derived, constants, functions
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import constants, try_bind
+from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.engine import MODULE as ENGINES
 from rl_sentinel.adapters.verl.fakes import SupervisedFake, cpu_device, record_losses
@@ -34,7 +34,7 @@ from rl_sentinel.adapters.verl.training_worker import (
     worker_of,
 )
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 
 MODULE = "verl.trainer.sft_trainer"
@@ -154,11 +154,7 @@ def _loop(target: Target) -> Boundary:
         name="run",
         fakes={path: fake for path, fake in fakes.items() if target.has(path)},
         arguments={
-            "owner": Constant(Function(TRAINER)),
-            "worker": Constant(Function(WORKER)),
-            "engine": Constant(Function(ENGINE)),
-            "collate": Constant(Function(COLLATE)),
-            "loss": Constant(Function(LOSS)),
+            **functions(owner=TRAINER, worker=WORKER, engine=ENGINE, collate=COLLATE, loss=LOSS),
             "config": default_config(
                 target, "", {**constants(**_RUN), "data.micro_batch_size_per_gpu": _MICRO_BATCH}, "sft_trainer_engine"
             ),

@@ -12,7 +12,7 @@ from rl_sentinel.adapters.kit.conversations import difference_outputs
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, knobs
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.single_turn_rows import compare_pairs, compare_prompts, compare_replies
@@ -111,9 +111,7 @@ def _prompts(target: Target) -> Iterator[Boundary]:
             arguments={
                 "dataset": Constant(Function(PROMPTS)),
                 "rows": TOKENS_OF_ROWS,
-                "truncation": Knob("truncation"),
-                "system": Knob("system"),
-                "limit": Knob("limit"),
+                **knobs("truncation", "system", "limit"),
             },
             remembered=True,
             fakes=_fakes(target, PROMPTS),

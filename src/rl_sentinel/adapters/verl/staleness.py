@@ -9,7 +9,7 @@ from typing import Any
 from unittest.mock import patch
 
 from rl_sentinel.adapters.kit.replacement import bare_instance
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, knobs
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
@@ -216,7 +216,7 @@ def _submitted() -> Boundary:
         arguments={
             "owner": Constant(Function(ROLLOUTER)),
             "rows": Derived(lambda inputs: inputs.batch.rows),
-            **{name: Knob(name) for name in ("finished", "max_staleness", "unfinished")},
+            **knobs("finished", "max_staleness", "unfinished"),
         },
         produced_by={"max_staleness": "fully_async_rollouter.py, __init__: staleness_threshold of async_training"},
         reads=frozenset({"group"}),

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.forms import PerRow
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet, Knob, constants
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
@@ -241,7 +241,7 @@ def run_boundary(  # noqa: PLR0913 - the parts in which the trainers differ
 ) -> Boundary:
     """The boundary of a trainer's loop; with ``publishes``, the loop sends the weights to the rollout."""
     limit = "trainer.total_training_steps"
-    fields: dict[str, Codec] = {name: Constant(value) for name, value in _SAVED.items()}
+    fields: dict[str, Codec] = constants(**_SAVED)
     fields |= {limit: IfSet(limit), **{name: Knob(name, value) for name, value in _EPOCHS.items()}}
     result, form = Use("run"), PerRow()
     source = inspect.getsource(inspect.unwrap(target.find(path)))

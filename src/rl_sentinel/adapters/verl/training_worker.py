@@ -17,14 +17,14 @@ from rl_sentinel.adapters.kit.rank_threads import gather_from_ranks, rank_count,
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import equal_parts, no_empty_response
 from rl_sentinel.adapters.kit.result_forms import Total
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.kit.value_codecs import Derived, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.engine import CUT, LOSS, MODULE, update_of_actor
 from rl_sentinel.adapters.verl.fakes import EngineFake, cpu_device
 from rl_sentinel.adapters.verl.training_run_fakes import Timer
 from rl_sentinel.core.boundary import Boundary, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 
 WORKERS = "verl.workers.engine_workers"
 WORKER = f"{WORKERS}.TrainingWorker"
@@ -57,9 +57,7 @@ def _on_ranks(of_engine: Boundary, fakes: Mapping[str, Callable[..., Any]]) -> B
         engine,
         call=train_on_ranks,
         arguments={
-            "worker": Constant(Function(WORKER)),
-            "owner": Constant(Function(ENGINE)),
-            "chunk": Constant(Function(CHUNKS)),
+            **functions(worker=WORKER, owner=ENGINE, chunk=CHUNKS),
             "model": engine.arguments["self"],
             **arguments,
             "ranks": Derived(lambda inputs: inputs.layout.ranks, frozenset({"ranks"})),

@@ -10,11 +10,11 @@ from rl_sentinel.adapters.kit.containers import EachRow, Namespace, Object, Tabl
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import Cell, RowTokens
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, constants, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.agent_loop import MODULE, OUTPUT, WORKER, make_worker
 from rl_sentinel.adapters.verl.agent_script import untimed
-from rl_sentinel.adapters.verl.arguments import constants, section, try_bind
+from rl_sentinel.adapters.verl.arguments import section, try_bind
 from rl_sentinel.adapters.verl.reward_fakes import SOURCE, Tokens, score
 from rl_sentinel.adapters.verl.rewards import LOOP
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
@@ -109,8 +109,7 @@ def _scored() -> Boundary:
         name="scores",
         arguments={
             "worker": Object(make_worker, parts, {"rollout": "rollout_config"}),
-            "make": Constant(Function(OUTPUT)),
-            "manager": Constant(Function(MANAGER)),
+            **functions(make=OUTPUT, manager=MANAGER),
             "config": config,
             "rows": EachRow(Table({"tokens": RowTokens("token", "int"), "reward": Cell("reward")})),
             "outputs": Knob("outputs"),

@@ -10,13 +10,13 @@ from typing import Any
 
 from rl_sentinel.adapters.kit.forms import Number, PerRow
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.kit.value_codecs import Derived, Knob, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.agent_script import untimed
 from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.training_run_fakes import Silence
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
@@ -181,8 +181,7 @@ def _boundary() -> Boundary:
         call=logged_numbers,
         name="run",
         arguments={
-            "owner": Constant(Function(TRAINER)),
-            "aggregator": Constant(Function(AGGREGATOR)),
+            **functions(owner=TRAINER, aggregator=AGGREGATOR),
             "steps": Derived(lambda inputs: inputs.batch.rows),
             "every": Knob("every"),
         },

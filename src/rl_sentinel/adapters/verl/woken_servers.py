@@ -13,10 +13,10 @@ from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Knob, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Unbound, one_call
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 
 OWNER = "verl.experimental.agent_loop.agent_loop.AgentLoopManager"
@@ -116,8 +116,7 @@ def _boundary() -> Boundary:
         call=sampled,
         name="sampled",
         arguments={
-            "method": Constant(Function(PATH)),
-            "owner": Constant(Function(OWNER)),
+            **functions(method=PATH, owner=OWNER),
             "frees": Knob("frees_cache"),
             "rows": EachRow(Table(row)),
         },

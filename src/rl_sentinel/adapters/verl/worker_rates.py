@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from rl_sentinel.adapters.kit.learning_rates import KINDS, PEAK, rate_boundary, rates_of
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, constants, knobs
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import constants, try_bind
+from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.core.boundary import Boundary, Step, Unbound
 from rl_sentinel.core.call import Function
 from rl_sentinel.core.claims import claims
@@ -117,7 +117,7 @@ def _rates(target: Target, path: str, section: str) -> Iterator[Boundary]:
             "method": Constant(Function(path)),
             "count": Derived(lambda inputs: inputs.batch.rows),
             **constants(kind=kind),
-            **{name: Knob(name) for name in next(iter(families.values()))},
+            **knobs(*next(iter(families.values()))),
         }
         step = Step(call=rates_of_worker, name="rates", arguments=arguments, produced_by={"count": _ORDER})
         reach = f"{section}.warmup_style={kind}, {section}.min_lr_ratio, every run on FSDP"

@@ -21,7 +21,7 @@ from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowPrompt, RowTokens
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import fit_to_length
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, Width
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, Width, constants, knobs
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
@@ -221,7 +221,7 @@ def _batch(kind: Any, prompts: list[list[int]], *, validate: bool) -> Any:  # no
 
 
 def _config(target: Target, fields: Mapping[str, Codec]) -> Codec:
-    own = {"tensor_model_parallel_size": Constant(1), "calculate_log_probs": Constant(value=True), **fields}
+    own = {**constants(tensor_model_parallel_size=1, calculate_log_probs=True), **fields}
     return default_config(target, "actor_rollout_ref.rollout", own, resolved=True)
 
 
@@ -271,9 +271,11 @@ def _options(target: Target, path: str, engine: str) -> Iterator[Boundary]:
             arguments={
                 "owner": Constant(Function(path)),
                 "engine": Constant(engine),
-                "config": _config(target, {n: Knob(n) for n in settings}),
-                "validate": Constant(when == "validation"),
-                "texts": Constant(tuple(n for n, value in settings.items() if isinstance(value, str))),
+                "config": _config(target, knobs(*settings)),
+                **constants(
+                    validate=when == "validation",
+                    texts=tuple(n for n, value in settings.items() if isinstance(value, str)),
+                ),
             },
             fakes=accelerator_fakes(target, path.rpartition(".")[0], ""),
             remembered=True,
