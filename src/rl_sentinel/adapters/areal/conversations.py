@@ -15,8 +15,8 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.requirements import last_token_trains, no_empty_response
-from rl_sentinel.adapters.kit.row_codecs import RowSequence, RowTokens
-from rl_sentinel.adapters.kit.row_outputs import row_outputs
+from rl_sentinel.adapters.kit.row_codecs import RowSequence
+from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Unbound, one_call
@@ -235,14 +235,7 @@ def apply_template(_tokenizer: object, messages: list[dict[str, Any]], **_option
 
 def _conversation(target: Target, kind: str, settings: Mapping[str, Settings], *, calls: bool = False) -> Boundary:
     continues = target.has(PROMPT)
-    row = Table(
-        {
-            "tokens": RowSequence("token", "int"),
-            "mask": RowTokens("mask", "int"),
-            "logprobs": RowTokens("rollout_logprob"),
-            "versions": RowTokens("version", "int"),
-        }
-    )
+    row = Table({"tokens": RowSequence("token", "int"), **row_fields("mask", "logprobs", "versions")})
     return one_call(
         path=PROMPT if calls else " -> ".join([*([PROMPT] if continues else []), f"{kind}.to_tensor_dict"]),
         stage="batch",

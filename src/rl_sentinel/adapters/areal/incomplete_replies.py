@@ -20,7 +20,7 @@ from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.incomplete_rows import unless_refused
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.row_codecs import RowPrompt, RowTokens
+from rl_sentinel.adapters.kit.row_outputs import row_fields
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
@@ -135,11 +135,7 @@ def _several_rows(inputs: Inputs) -> str:
 
 
 def _replies(client: str, name: str, path: str) -> Boundary:
-    columns = {
-        "prompt": RowPrompt(),
-        "tokens": RowTokens("token", "int"),
-        "logprobs": RowTokens("rollout_logprob"),
-    }
+    columns = row_fields("prompt", "tokens", "logprobs")
     faults = ("not a number",) if name == "SGLang" else ("missing", "not a number")  # SGLang returns pairs
     made, form = Use("made"), PerRow("list")
     reading = f" -> {path}.parse_generation_response" if path else ""

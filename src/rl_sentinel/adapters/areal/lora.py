@@ -10,7 +10,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor, nn
 
-from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.value_codecs import Derived, functions
@@ -35,12 +35,7 @@ _CALLER = (
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the saved adapter, in releases that save the adapter without the base model."""
-    if not target.has(PATH):
-        return
-    if why := target.fails(PATH):
-        yield Unbound(PATH, "batch", why)
-    else:
-        yield from bindable(target, _saved())
+    yield from try_bind(target, PATH, "batch", lambda: [_saved()])
 
 
 class Adapted(nn.Module):
@@ -93,10 +88,7 @@ def _saved() -> Boundary:
         stage="batch",
         call=saved_and_read,
         name="adapter",
-        arguments={
-            **functions(save=PATH, owner=ENGINE),
-            "rows": Derived(lambda inputs: inputs.batch.rows),
-        },
+        arguments={**functions(save=PATH, owner=ENGINE), "rows": Derived(lambda inputs: inputs.batch.rows)},
         produced_by={"rows": _CALLER},
         remembered=True,
         reads=frozenset({"group"}),

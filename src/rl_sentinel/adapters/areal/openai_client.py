@@ -15,8 +15,7 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.row_codecs import RowPrompt, RowTokens
-from rl_sentinel.adapters.kit.row_outputs import row_outputs
+from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
@@ -266,14 +265,7 @@ def _arriving(target: Target, path: str, name: str, options: Settings) -> Bounda
 
 
 def _rows(target: Target, path: str, form: str) -> Boundary:
-    row = Table(
-        {
-            "prompt": RowPrompt(),
-            "tokens": RowTokens("token", "int"),
-            "logprobs": RowTokens("rollout_logprob"),
-            "versions": RowTokens("version", "int"),
-        }
-    )
+    row = Table(row_fields("prompt", "tokens", "logprobs", "versions"))
     return one_call(
         path=path,
         stage="batch",

@@ -17,8 +17,7 @@ from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.forms import PerRow, Ragged
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response, versions_never_decrease
-from rl_sentinel.adapters.kit.row_codecs import RowPrompt, RowTokens
-from rl_sentinel.adapters.kit.row_outputs import row_outputs
+from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG, ScriptedResponse, fit_to_length, sampling_option
 from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived, functions
 from rl_sentinel.adapters.target import Target
@@ -166,12 +165,7 @@ def _digest(payload: Mapping[str, Any]) -> float:
 
 
 #: The data of one request: its prompt, and the response that the server samples.
-_ROW: Mapping[str, Codec] = {
-    "prompt": RowPrompt(),
-    "tokens": RowTokens("token", "int"),
-    "logprobs": RowTokens("rollout_logprob"),
-    "versions": RowTokens("version", "int"),
-}
+_ROW: Mapping[str, Codec] = row_fields("prompt", "tokens", "logprobs", "versions")
 
 
 def _arguments(client: str, path: str) -> dict[str, Codec]:

@@ -16,8 +16,7 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response, versions_never_decrease
-from rl_sentinel.adapters.kit.row_codecs import RowTokens
-from rl_sentinel.adapters.kit.row_outputs import row_outputs
+from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG
 from rl_sentinel.adapters.kit.value_codecs import functions
 from rl_sentinel.adapters.target import Target
@@ -124,16 +123,13 @@ def update_weights(pause: Callable[..., Any], owner: type, rows: list[dict[str, 
 
 
 def _boundary(path: str) -> Boundary:
-    row = {"logprobs": RowTokens("rollout_logprob"), "versions": RowTokens("version", "int")}
+    row = row_fields("logprobs", "versions")
     return one_call(
         path=" -> ".join(f"{path}.{name}" for name in METHODS),
         stage="batch",
         call=update_weights,
         name="sampled",
-        arguments={
-            **functions(pause=f"{path}.pause", owner=path),
-            "rows": EachRow(Table(row)),
-        },
+        arguments={**functions(pause=f"{path}.pause", owner=path), "rows": EachRow(Table(row))},
         produced_by={"rows": _PRODUCER},
         outputs=row_outputs(Use("sampled"), "rollout_logprob", "version"),
         settings={"weight updates": {}},

@@ -11,8 +11,7 @@ from rl_sentinel.adapters.areal.conversations import INTERACTION, RESPONSE
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachPrompt, EachRow, Table
 from rl_sentinel.adapters.kit.requirements import no_empty_response, prompts_are_contiguous
-from rl_sentinel.adapters.kit.row_codecs import Cell, RowPrompt, RowTokens
-from rl_sentinel.adapters.kit.row_outputs import row_outputs
+from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
 from rl_sentinel.adapters.kit.value_codecs import Knob, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, with_columns
@@ -115,15 +114,7 @@ def all_train(inputs: Inputs) -> str:
 
 
 def _sessions() -> Boundary:
-    row = Table(
-        {
-            "prompt": RowPrompt(),
-            "tokens": RowTokens("token", "int"),
-            "logprobs": RowTokens("rollout_logprob"),
-            "versions": RowTokens("version", "int"),
-            "reward": Cell("reward"),
-        }
-    )
+    row = Table(row_fields("prompt", "tokens", "logprobs", "versions", "reward"))
     return one_call(
         path=f"{CACHE}.export_interactions",
         stage="batch",

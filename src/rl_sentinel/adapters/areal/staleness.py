@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, knobs
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
@@ -36,12 +36,8 @@ _PRODUCER = (
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the manager, with the events that the dispatcher and the executor of rollouts report to it."""
     path = next((path for path in MANAGERS if target.has(path)), "")
-    if not path:
-        return
-    if why := target.fails(path):
-        yield Unbound(path, "batch", why)
-    else:
-        yield from bindable(target, _admitted(path))
+    if path:
+        yield from try_bind(target, path, "batch", lambda: [_admitted(path)])
 
 
 @dataclass

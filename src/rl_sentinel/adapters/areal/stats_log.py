@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.forms import Number, PerRow
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
@@ -23,12 +23,8 @@ _CALLER = (
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of one commit per step, in releases that restore the log."""
-    if not target.has(PATH) or not target.has(f"{OWNER}.load_state_dict"):
-        return
-    if why := target.fails(OWNER):
-        yield Unbound(PATH, "batch", why)
-    else:
-        yield from bindable(target, _boundary())
+    if target.has(f"{OWNER}.load_state_dict"):
+        yield from try_bind(target, PATH, "batch", lambda: [_boundary()])
 
 
 class Services:

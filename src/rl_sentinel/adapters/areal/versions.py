@@ -20,8 +20,7 @@ from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import last_token_trains, no_empty_response, versions_never_decrease
-from rl_sentinel.adapters.kit.row_codecs import RowTokens
-from rl_sentinel.adapters.kit.row_outputs import row_outputs
+from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG, fit_to_length
 from rl_sentinel.adapters.kit.value_codecs import Constant, functions
 from rl_sentinel.adapters.target import Target
@@ -147,22 +146,13 @@ def _completion(data: dict[str, Tensor], record: dict[str, Any]) -> Tensor:
 
 
 def _generated(path: str) -> Boundary:
-    row = Table(
-        {
-            "tokens": RowTokens("token", "int"),
-            "logprobs": RowTokens("rollout_logprob"),
-            "versions": RowTokens("version", "int"),
-        }
-    )
+    row = Table(row_fields("tokens", "logprobs", "versions"))
     return one_call(
         path=path,
         stage="batch",
         call=generate,
         name="responses",
-        arguments={
-            **functions(method=path, request="areal.api.io_struct.ModelRequest"),
-            "rows": EachRow(row),
-        },
+        arguments={**functions(method=path, request="areal.api.io_struct.ModelRequest"), "rows": EachRow(row)},
         produced_by={
             "rows": "remote_inf_engine.py and inf_bridge.py, agenerate: an aborted request continues with new weights"
         },

@@ -14,8 +14,7 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.row_codecs import Cell, RowPrompt, RowTokens
-from rl_sentinel.adapters.kit.row_outputs import row_outputs
+from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
 from rl_sentinel.adapters.kit.value_codecs import functions, knobs
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, with_columns
@@ -251,16 +250,7 @@ def has_prompt(inputs: Inputs) -> str:
 
 
 def _episodes(path: str, settings: Mapping[str, Settings]) -> Boundary:
-    row = Table(
-        {
-            "prompt": RowPrompt(),
-            "tokens": RowTokens("token", "int"),
-            "mask": RowTokens("mask", "int"),
-            "logprobs": RowTokens("rollout_logprob"),
-            "versions": RowTokens("version", "int"),
-            "reward": Cell("reward"),
-        }
-    )
+    row = Table(row_fields("prompt", "tokens", "mask", "logprobs", "versions", "reward"))
     domain = train_all if len(settings) == 1 else train_both_ends
     return one_call(
         path=f"{path}.arun_episode",

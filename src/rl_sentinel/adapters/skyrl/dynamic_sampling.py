@@ -11,7 +11,8 @@ from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import groups_are_equal, no_empty_response, prompts_are_contiguous
-from rl_sentinel.adapters.kit.row_codecs import Cell, RowTokens
+from rl_sentinel.adapters.kit.row_codecs import Cell
+from rl_sentinel.adapters.kit.row_outputs import row_fields
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, constants
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, STEP_WISE, TRAINER, steps_in_order
 from rl_sentinel.adapters.skyrl.prompt_filters import several_responses
@@ -221,8 +222,7 @@ def sampled_rows(*, step_wise: bool) -> EachRow:
         "group": Cell("group", "int"),
         "trajectory": Cell("trajectory", "int") if step_wise else Derived(lambda inputs: inputs.part[0]),
         "last_step": Cell("last_step", "bool") if step_wise else Constant(value=True),
-        "mask": RowTokens("mask", "int"),
-        "reward": Cell("reward"),
+        **row_fields("mask", "reward"),
     }
     return EachRow(Table(columns))
 

@@ -13,8 +13,8 @@ from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.forms import Ragged
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.row_codecs import RowPrompt, RowTokens
-from rl_sentinel.adapters.kit.row_outputs import row_outputs
+from rl_sentinel.adapters.kit.row_codecs import RowTokens
+from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG, fit_to_length, vllm_completion
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
@@ -177,11 +177,7 @@ def read(reply: Mapping[str, Any], rows: list[dict[str, Any]]) -> dict[str, list
 
 def _replies(owner: str, method: str, call: Callable[..., Any], reach: str) -> Boundary:
     logprobs = owner == VLLM
-    columns = {
-        "prompt": RowPrompt(),
-        "tokens": RowTokens("token", "int"),
-        **({"logprobs": RowTokens("rollout_logprob")} if logprobs else {}),
-    }
+    columns = {**row_fields("prompt", "tokens"), **({"logprobs": RowTokens("rollout_logprob")} if logprobs else {})}
     use = Use("replies")
     outputs = row_outputs(use, "token", *(("rollout_logprob",) if logprobs else ()))
     outputs["token of the text"] = Output("B T", "", "token", at=use["texts"], form=Ragged())

@@ -10,8 +10,7 @@ from typing import Any
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.row_codecs import Cell, RowPrompt, RowTokens
-from rl_sentinel.adapters.kit.row_outputs import row_outputs
+from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG, fit_to_length
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.skyrl.rollout import GENERATED
@@ -74,7 +73,7 @@ def dump(write: Callable[..., Any], rows: list[dict[str, Any]]) -> dict[str, lis
 
 
 def _records() -> Boundary:
-    row = Table({"prompt": RowPrompt(), "tokens": RowTokens("token", "int"), "reward": Cell("reward")})
+    row = Table(row_fields("prompt", "tokens", "reward"))
     return one_call(
         path=DUMP,
         stage="batch",

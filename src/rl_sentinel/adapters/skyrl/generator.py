@@ -12,7 +12,7 @@ from rl_sentinel.adapters.kit.configs import Config
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.forms import Cast, PerRow, Ragged
 from rl_sentinel.adapters.kit.requirements import last_token_trains, no_empty_response
-from rl_sentinel.adapters.kit.row_codecs import Cell, RowTokens
+from rl_sentinel.adapters.kit.row_outputs import row_fields
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, functions, knobs
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, STEP_WISE
 from rl_sentinel.adapters.skyrl.generated_rows import RowReader, generated_rows, script_of, tails_of
@@ -220,12 +220,7 @@ def _refuses_logprobs(target: Target, *, batched: bool) -> bool:
 def _boundary(  # noqa: PLR0913 - what a family differs in
     target: Target, sampling: str, name: str, settings: Settings, section: Config, *, logprobs: bool
 ) -> Boundary:
-    columns: dict[str, Codec] = {
-        "tokens": RowTokens("token", "int"),
-        "mask": RowTokens("mask", "int"),
-        "logprobs": RowTokens("rollout_logprob"),
-        "reward": Cell("reward"),
-    }
+    columns: dict[str, Codec] = row_fields("tokens", "mask", "logprobs", "reward")
     generated, form = Use("generated"), Ragged()
     outputs = (
         {"rollout_logprob": Output("B T", "nats", "rollout_logprob", at=generated["logprobs"], form=form)}

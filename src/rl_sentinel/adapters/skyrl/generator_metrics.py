@@ -10,7 +10,8 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.configs import Config
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.row_codecs import Cell, RowTokens
+from rl_sentinel.adapters.kit.row_codecs import Cell
+from rl_sentinel.adapters.kit.row_outputs import row_fields
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, functions
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, UIDS
 from rl_sentinel.adapters.skyrl.evaluation import METRICS as SCORES
@@ -116,11 +117,7 @@ def score(  # noqa: PLR0913 - code of the target, and the arguments of the bound
 
 
 def _scores(target: Target, sampling: str, name: str, *requires: Callable[[Inputs], str]) -> Boundary:
-    row = {
-        "tokens": RowTokens("token", "int"),
-        "mask": RowTokens("mask", "int"),
-        "logprobs": RowTokens("rollout_logprob"),
-    }
+    row = row_fields("tokens", "mask", "logprobs")
     return one_call(
         path=f"{PATH} -> {SCORES}",
         stage="metric",
@@ -160,7 +157,7 @@ def _metrics(target: Target, sampling: str, section: Config) -> Boundary:
             **functions(generator=GENERATOR, sampling=sampling),
             "trajectory": Constant(Function(TRAJECTORY) if target.has(TRAJECTORY) else None),
             "config": section,
-            "rows": EachRow(Table({"tokens": RowTokens("token", "int"), "reward": Cell("reward")})),
+            "rows": EachRow(Table(row_fields("tokens", "reward"))),
             "room": Derived(lambda inputs: inputs.batch.width),
         },
         produced_by=_PRODUCED,

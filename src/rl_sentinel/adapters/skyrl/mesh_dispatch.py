@@ -101,10 +101,7 @@ def _pass(layout: Arguments) -> Boundary:
         stage="batch",
         call=pass_on_mesh,
         name="column",
-        arguments={
-            **functions(**paths),
-            "data": layout.batch(tensors, {}),
-        },
+        arguments={**functions(**paths), "data": layout.batch(tensors, {})},
         produced_by={"data": PRODUCED_BY},
         outputs={"old_logprob": Output("B T", "nats", "old_logprob", at=Use("column"), form=layout.form)},
         claims=claims(_DOCS, conserves=True),

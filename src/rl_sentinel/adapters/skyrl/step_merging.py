@@ -8,8 +8,7 @@ import torch
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.row_codecs import Cell, RowPrompt, RowTokens
-from rl_sentinel.adapters.kit.row_outputs import row_outputs
+from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
 from rl_sentinel.adapters.kit.value_codecs import Knob, functions
 from rl_sentinel.adapters.skyrl.arguments import steps_in_order
 from rl_sentinel.adapters.skyrl.dynamic_sampling import TRAJECTORY
@@ -128,18 +127,7 @@ def _lost(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _boundary() -> Boundary:
-    row = Table(
-        {
-            "group": Cell("group", "int"),
-            "trajectory": Cell("trajectory", "int"),
-            "last_step": Cell("last_step", "bool"),
-            "prompt": RowPrompt(),
-            "tokens": RowTokens("token", "int"),
-            "mask": RowTokens("mask", "int"),
-            "logprobs": RowTokens("rollout_logprob"),
-            "reward": Cell("reward"),
-        }
-    )
+    row = Table(row_fields("group", "trajectory", "last_step", "prompt", "tokens", "mask", "logprobs", "reward"))
     return one_call(
         path=PATH,
         stage="batch",

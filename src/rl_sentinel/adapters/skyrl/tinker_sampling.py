@@ -13,8 +13,7 @@ from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response, prompts_are_contiguous
-from rl_sentinel.adapters.kit.row_codecs import RowTokens
-from rl_sentinel.adapters.kit.row_outputs import row_outputs
+from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG, ScriptedResponse, fit_to_length, sampling_option
 from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived
 from rl_sentinel.adapters.skyrl.arguments import CONFIG
@@ -173,7 +172,7 @@ def _boundary(target: Target, group: str, knobs: Mapping[str, tuple[Scalar, Scal
         arguments={
             "code": Table(functions),
             "cfg": Config(CONFIG),
-            "rows": EachRow(Table({"tokens": RowTokens("token", "int"), "logprobs": RowTokens("rollout_logprob")})),
+            "rows": EachRow(Table(row_fields("tokens", "logprobs"))),
             "groups": PromptIds("list"),
             "room": Derived(lambda inputs: inputs.mini_batch.width),
             "options": AllSettings(),

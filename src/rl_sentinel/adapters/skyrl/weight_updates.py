@@ -12,8 +12,7 @@ from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.engines_at_update import Engines, columns
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.row_codecs import RowTokens
-from rl_sentinel.adapters.kit.row_outputs import row_outputs
+from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
 from rl_sentinel.adapters.kit.value_codecs import functions
 from rl_sentinel.adapters.skyrl.arguments import CONFIG
 from rl_sentinel.adapters.skyrl.loop_fakes import Client, nothing
@@ -123,7 +122,7 @@ def updated(method: Callable[..., Any], owner: type, cfg: Any, rows: list[dict[s
 
 
 def _boundary(name: str, settings: Settings) -> Boundary:
-    row = {"logprobs": RowTokens("rollout_logprob"), "versions": RowTokens("version", "int")}
+    row = row_fields("logprobs", "versions")
     return one_call(
         path=PATH,
         stage="batch",

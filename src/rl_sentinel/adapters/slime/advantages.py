@@ -217,11 +217,7 @@ def _gae(name: str, *alternatives: str) -> Boundary:
         stage="advantage",
         call=f"{PPO}.{name}",
         name="result",
-        arguments={
-            "rewards": TokenRewards(padded),
-            "values": Column("value", padded),
-            **knobs("gamma", "lambd"),
-        },
+        arguments={"rewards": TokenRewards(padded), "values": Column("value", padded), **knobs("gamma", "lambd")},
         produced_by={"rewards": "ppo_utils.py, get_advantages_and_returns_batch: zeros(B, max_len), filled"},
         outputs={
             "advantage": Output("B T", "reward", "advantage", at=Use("result")[0], form=Padded()),

@@ -177,11 +177,7 @@ def _boundary(path: str, call: Callable[..., Any], classes: Mapping[str, str]) -
         stage="batch",
         call=call,
         name="samples",
-        arguments={
-            **functions(**classes),
-            "rows": EachRow(ROW),
-            **knobs("full", "exceeded"),
-        },
+        arguments={**functions(**classes), "rows": EachRow(ROW), **knobs("full", "exceeded")},
         produced_by={"rows": _PRODUCER},
         outputs=row_outputs(Use("samples"), "rollout_logprob", "token", "mask", "reward"),
         settings=LIMITS,

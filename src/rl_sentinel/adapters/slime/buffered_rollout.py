@@ -18,7 +18,7 @@ from rl_sentinel.adapters.kit.requirements import (
     no_empty_response,
     prompts_are_contiguous,
 )
-from rl_sentinel.adapters.kit.row_codecs import Cell, RowTokens
+from rl_sentinel.adapters.kit.row_outputs import row_fields
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.slime.rollout_fakes import Arguments
 from rl_sentinel.adapters.target import Target
@@ -164,11 +164,7 @@ def _every_other(inputs: Inputs) -> bool:
 
 
 def _samples(path: str) -> Boundary:
-    row = {
-        "mask": RowTokens("mask", "int"),
-        "reward": Cell("reward"),
-        "truncated": Derived(_every_other),
-    }
+    row = {**row_fields("mask", "reward"), "truncated": Derived(_every_other)}
     made, form = Use("made"), PerRow("list")
     return one_call(
         path=path,

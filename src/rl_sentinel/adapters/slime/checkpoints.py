@@ -153,10 +153,7 @@ def _loaded() -> Boundary:
     step = Step(
         call=steps_loaded,
         name="steps",
-        arguments={
-            **functions(load=PATH, actor=ACTOR),
-            "runs": Derived(lambda inputs: inputs.batch.rows),
-        },
+        arguments={**functions(load=PATH, actor=ACTOR), "runs": Derived(lambda inputs: inputs.batch.rows)},
         produced_by={"runs": _CALLER},
     )
     outputs = {

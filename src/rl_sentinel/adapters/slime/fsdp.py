@@ -167,11 +167,7 @@ def _packing(target: Target) -> Boundary:
         stage="batch",
         call=pack_and_unpack,
         name="unpacked",
-        arguments={
-            **functions(pack=PACK, unpack=UNPACK),
-            "data": Table(DATA),
-            "packs": MICRO_BATCHES,
-        },
+        arguments={**functions(pack=PACK, unpack=UNPACK), "data": Table(DATA), "packs": MICRO_BATCHES},
         fakes=pack_fakes(target),
         produced_by={"data": _CALLER},
         unused=frozenset({"prompt_length", "reward"}),

@@ -11,7 +11,8 @@ from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.forms import Cast, Ragged
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.row_codecs import RowPrompt, RowTokens
+from rl_sentinel.adapters.kit.row_codecs import RowTokens
+from rl_sentinel.adapters.kit.row_outputs import row_fields
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
@@ -73,14 +74,7 @@ def serve(manager: Callable[..., Any], rows: list[dict[str, Any]]) -> dict[str, 
 
 
 def _boundary() -> Boundary:
-    row = Table(
-        {
-            "prompt": RowPrompt(),
-            "tokens": RowTokens("token", "int"),
-            "mask": RowTokens("mask", "int"),
-            "logprobs": RowTokens("logprob"),
-        }
-    )
+    row = Table({**row_fields("prompt", "tokens", "mask"), "logprobs": RowTokens("logprob")})
     served, form = Use("served"), Ragged()
     return one_call(
         path=f"{MANAGER}.submit",

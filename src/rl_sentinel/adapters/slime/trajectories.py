@@ -12,8 +12,7 @@ import torch
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.requirements import last_token_trains, no_empty_response
-from rl_sentinel.adapters.kit.row_codecs import Cell, RowPrompt, RowTokens
-from rl_sentinel.adapters.kit.row_outputs import row_outputs
+from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
 from rl_sentinel.adapters.kit.value_codecs import functions, knobs
 from rl_sentinel.adapters.slime.samples import SAMPLE
 from rl_sentinel.adapters.target import Target
@@ -53,15 +52,7 @@ _PRODUCER = (
 
 
 #: The inputs of a row: its prompt, its response as the engine returns it, and its reward.
-ROW = Table(
-    {
-        "prompt": RowPrompt(),
-        "tokens": RowTokens("token", "int"),
-        "mask": RowTokens("mask", "int"),
-        "logprobs": RowTokens("rollout_logprob"),
-        "reward": Cell("reward"),
-    }
-)
+ROW = Table(row_fields("prompt", "tokens", "mask", "logprobs", "reward"))
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:

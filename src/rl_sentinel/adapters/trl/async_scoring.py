@@ -12,7 +12,7 @@ from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import group_sizes, groups_are_equal, no_empty_response
-from rl_sentinel.adapters.kit.row_codecs import Cell, RowTokens
+from rl_sentinel.adapters.kit.row_outputs import row_fields
 from rl_sentinel.adapters.kit.value_codecs import Knob, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import trains_every_completion
@@ -77,12 +77,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _step(path: str) -> Step:
-    row: dict[str, Codec] = {
-        "mask": RowTokens("mask", "int"),
-        "logprobs": RowTokens("rollout_logprob"),
-        "reward": Cell("reward"),
-        "group": Cell("group", "int"),
-    }
+    row: dict[str, Codec] = row_fields("mask", "logprobs", "reward", "group")
     return Step(
         call=score_groups,
         name="scored",

@@ -13,8 +13,7 @@ from rl_sentinel.adapters.kit.requirements import (
     no_empty_response,
     prompts_are_contiguous,
 )
-from rl_sentinel.adapters.kit.row_codecs import RowTokens
-from rl_sentinel.adapters.kit.row_outputs import row_outputs
+from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG, fit_to_length
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet, Knob, constants
 from rl_sentinel.adapters.target import Target
@@ -164,7 +163,7 @@ def _rows(target: Target, path: str, kind: str, engine: str, *, split: bool = Fa
     """
     scored = kind == "grpo" and "logprobs" in returned_names(target.find(path))
     columns = ("token", "rollout_logprob") if scored else ("token",)
-    row = {"tokens": RowTokens("token", "int"), "logprobs": RowTokens("rollout_logprob")}
+    row = row_fields("tokens", "logprobs")
     return one_call(
         path=_path(target, path, engine),
         stage="batch",

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
@@ -103,12 +103,8 @@ def policy_trainer(kind: Any, loss_type: str, clip_low: float, clip_high: float,
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the loss with each type of normalization."""
     path = f"{TRAINER}.compute_loss"
-    if not target.has(path) or not target.has(f"{TRAINER}._compute_policy_loss"):
-        return
-    if why := target.fails(TRAINER):
-        yield Unbound(path, "policy-loss", why)
-        return
-    yield from bindable(target, *(_loss(path, name) for name in _TYPES))
+    if target.has(f"{TRAINER}._compute_policy_loss"):
+        yield from try_bind(target, path, "policy-loss", lambda: (_loss(path, name) for name in _TYPES))
 
 
 def _loss(path: str, loss_type: str) -> Boundary:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
@@ -39,12 +39,7 @@ _PRODUCER = (
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the loss, in releases with this trainer."""
     path = f"{TRAINER}.compute_loss"
-    if not target.has(path):
-        return
-    if why := target.fails(TRAINER):
-        yield Unbound(path, "policy-loss", why)
-        return
-    yield from bindable(target, _loss(path))
+    yield from try_bind(target, path, "policy-loss", lambda: [_loss(path)])
 
 
 def make_distiller(kind: Any, micro_batches: int) -> Any:  # noqa: ANN401 - a class of the target

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.causal_model import CausalModel, model_of, with_prompt_tokens
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Table
@@ -20,7 +21,7 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, constants, 
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.actor import SECTION, actor
 from rl_sentinel.adapters.verl.aggregation import aggregation
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, POLICY_TENSORS, try_bind
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, POLICY_TENSORS
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.engine import GIVEN, LOSS, LOSS_TERMS, NUMBERS, ROWS
 from rl_sentinel.adapters.verl.engine_fakes import HuggingFaceFake, fsdp_engine

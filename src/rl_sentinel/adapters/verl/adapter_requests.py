@@ -6,11 +6,11 @@ from functools import partial
 from typing import Any
 
 from rl_sentinel.adapters.kit.arriving_settings import arriving_outputs
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.scripted_sampling import ScriptedResponse
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, constants
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.rollout_servers import CONFIG, SERVERS, Server, distribution
 from rl_sentinel.adapters.verl.server_fakes import Engine, Options, server_of
 from rl_sentinel.core.boundary import Boundary, Unbound, one_call

@@ -4,13 +4,14 @@ import inspect
 from collections.abc import Iterator, Mapping
 from functools import partial
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.requirements import equal_parts, has_trained_token
 from rl_sentinel.adapters.kit.result_forms import Detached
 from rl_sentinel.adapters.kit.roles import by_role
 from rl_sentinel.adapters.kit.value_codecs import Derived, Knob, constants
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, ROLES, try_bind
+from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, ROLES
 from rl_sentinel.adapters.verl.listed_options import aggregations
 from rl_sentinel.adapters.verl.registries import MODULE
 from rl_sentinel.adapters.verl.source_names import defined_functions

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.chat_template import END, ChatTokenizer, Message
 from rl_sentinel.adapters.kit.containers import EachRow
 from rl_sentinel.adapters.kit.conversations import difference_outputs, differences
@@ -16,7 +17,6 @@ from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.agent_script import differing, ending_with_reply, turns_of
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.conversations import a_few_turns
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use

@@ -6,10 +6,11 @@ from typing import Any
 
 import torch
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, try_bind
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER
 from rl_sentinel.adapters.verl.row_columns import columns_by_row, numbered_data, row_outputs
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use

@@ -13,11 +13,11 @@ from unittest.mock import patch
 import torch
 
 from rl_sentinel.adapters.kit.arriving_settings import arriving_outputs
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, knobs
 from rl_sentinel.adapters.process_group import parallel_state_of_one_process
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.config_files import default_config, untraced
 from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use

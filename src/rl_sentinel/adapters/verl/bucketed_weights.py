@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.containers import EachRow
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
@@ -18,7 +19,6 @@ from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
 from rl_sentinel.adapters.kit.value_codecs import functions, knobs
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.bucket_fakes import Link, LoraWorker, Memory, Model, named
 from rl_sentinel.adapters.verl.rollout_servers import distribution
 from rl_sentinel.core.boundary import Boundary, Unbound, one_call

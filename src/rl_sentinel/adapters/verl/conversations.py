@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.chat_template import ChatTokenizer
 from rl_sentinel.adapters.kit.containers import EachRow
 from rl_sentinel.adapters.kit.conversations import conversation, difference_outputs, differences
@@ -18,7 +19,6 @@ from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, knobs
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.megatron import SilentLogger
 from rl_sentinel.core.batch import Batch, take_positions, take_rows, with_columns
 from rl_sentinel.core.boundary import Boundary, Unbound, one_call

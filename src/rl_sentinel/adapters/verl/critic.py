@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_response
@@ -11,7 +12,7 @@ from rl_sentinel.adapters.kit.result_forms import Total
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, constants
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.aggregation import HALVED, aggregation
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, every_token_is_trained, try_bind
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, every_token_is_trained
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.data_parallel import reducer_of
 from rl_sentinel.adapters.verl.fakes import run_update, worker_with_fake

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from rl_sentinel.adapters.kit.arriving_settings import arriving_outputs
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.value_codecs import constants, functions, knobs
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.data_loader import MAIN
 from rl_sentinel.adapters.verl.data_loader import PATH as LOADERS

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_response
 from rl_sentinel.adapters.kit.result_forms import Total
@@ -11,7 +12,7 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Earlier, Knob, const
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.actor import SECTION, actor
 from rl_sentinel.adapters.verl.aggregation import aggregation
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, POLICY_TENSORS, every_token_is_trained, try_bind
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, POLICY_TENSORS, every_token_is_trained
 from rl_sentinel.adapters.verl.engine import NUMBERS, REGULARIZED
 from rl_sentinel.adapters.verl.fakes import data_parallel_actor, run_update
 from rl_sentinel.adapters.verl.losses import loss_mode, selectable

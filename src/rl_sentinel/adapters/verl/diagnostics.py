@@ -3,12 +3,13 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.requirements import has_trained_token
 from rl_sentinel.adapters.kit.result_forms import Detached
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, trainer_data, try_bind
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, trainer_data
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.codec import Codec

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.containers import EachRow
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
@@ -19,7 +20,6 @@ from rl_sentinel.adapters.kit.scripted_sampling import fit_to_length
 from rl_sentinel.adapters.kit.value_codecs import functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.agent_script import untimed
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.batch_sizes import FSDP, MEGATRON
 from rl_sentinel.adapters.verl.fakes import cpu_device
 from rl_sentinel.adapters.verl.worker_batch import accelerator_fakes
@@ -137,10 +137,7 @@ def _responses(target: Target, worker: str, mask: str) -> Iterator[Boundary]:
         stage="batch",
         call=responses,
         name="responses",
-        arguments={
-            **functions(kind=worker, mask=mask),
-            "rows": EachRow(RowTokens("token", "int")),
-        },
+        arguments={**functions(kind=worker, mask=mask), "rows": EachRow(RowTokens("token", "int"))},
         fakes=fakes,
         produced_by={"rows": _PRODUCED},
         reads=frozenset({"token", "length"}),

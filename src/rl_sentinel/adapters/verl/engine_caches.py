@@ -7,14 +7,13 @@ from typing import Any
 
 import torch
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.row_codecs import RowTokens
-from rl_sentinel.adapters.kit.row_outputs import row_outputs
+from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
 from rl_sentinel.adapters.kit.value_codecs import Knob, functions
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.rollout_servers import SERVERS, distribution
 from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Use
@@ -101,17 +100,13 @@ def sampled_after_updates(
 
 
 def _cleared(name: str) -> Boundary:
-    row = {"logprobs": RowTokens("rollout_logprob"), "versions": RowTokens("version", "int")}
+    row = row_fields("logprobs", "versions")
     return one_call(
         path=PATH,
         stage="batch",
         call=sampled_after_updates,
         name="sampled",
-        arguments={
-            **functions(clear=PATH, owner=OWNER),
-            "images": Knob("images"),
-            "rows": EachRow(Table(row)),
-        },
+        arguments={**functions(clear=PATH, owner=OWNER), "images": Knob("images"), "rows": EachRow(Table(row))},
         produced_by={
             "rows": "ray_trainer.py, fit: the weights are sent after each update, then the next batch is sampled"
         },

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Lengths
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 from rl_sentinel.adapters.kit.arriving_settings import arriving_outputs
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.value_codecs import constants, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.agent_loop import WORKER
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.rollout_servers import CONFIG, SERVERS, Server, distribution, options_sent
 from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Use

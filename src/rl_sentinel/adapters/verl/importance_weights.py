@@ -143,10 +143,7 @@ def _weigh_batch() -> tuple[Step, Use]:
     step = Step(
         call=weigh,
         name="weighed",
-        arguments={
-            **functions(method=ADDED, owner=TRAINER),
-            "batch": data_proto(tensors),
-        },
+        arguments={**functions(method=ADDED, owner=TRAINER), "batch": data_proto(tensors)},
         produced_by={"batch": MASK_PRODUCER},
     )
     return step, Use("weighed")[0].attribute("batch")["response_mask"]

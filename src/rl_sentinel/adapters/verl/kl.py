@@ -3,19 +3,14 @@
 import inspect
 from collections.abc import Iterator, Mapping
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.result_forms import FirstOf
 from rl_sentinel.adapters.kit.value_codecs import Knob, constants, knobs
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import (
-    MASK_PRODUCER,
-    every_token_is_trained,
-    knows_response_mask,
-    trainer_data,
-    try_bind,
-)
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, every_token_is_trained, knows_response_mask, trainer_data
 from rl_sentinel.adapters.verl.listed_options import kl_kinds
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Use

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from rl_sentinel.adapters.kit.arriving_settings import arrives, arriving_outputs
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived, IfSet, constants
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.rollout_servers import CONFIG, SERVERS, distribution
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
@@ -21,7 +22,7 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, constants, 
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import critic, data_parallel
 from rl_sentinel.adapters.verl.actor import actor
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, POLICY_TENSORS, try_bind
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, POLICY_TENSORS
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.engine import LOSS, update_of_actor
 from rl_sentinel.adapters.verl.fakes import EngineFake, ModelFake, data_parallel_actor, worker_with_fake

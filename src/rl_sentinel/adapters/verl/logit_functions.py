@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.logit_kernels import (
     CustomLayer,
     OneRank,
@@ -17,7 +18,6 @@ from rl_sentinel.adapters.kit.logit_kernels import (
 )
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, constants
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.codec import Codec
 

@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.logit_kernels import OneRank, no_compile
 from rl_sentinel.adapters.kit.value_codecs import Knob, constants
 from rl_sentinel.adapters.process_group import one_process_group
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, try_bind
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER
 from rl_sentinel.adapters.verl.log_probs import scored_boundary
 from rl_sentinel.adapters.verl.megatron import (
     ACTOR,

@@ -7,12 +7,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.requirements import equal_parts, every_row_trains
 from rl_sentinel.adapters.kit.reward_codecs import PerRowOutcome
 from rl_sentinel.adapters.kit.value_codecs import Derived, functions
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, trainer_data, try_bind
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, trainer_data
 from rl_sentinel.adapters.verl.metrics import LOGGED, PLACES
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Use

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Column, ResponseMask
 from rl_sentinel.adapters.kit.containers import Table
 from rl_sentinel.adapters.kit.forms import Padded
@@ -14,7 +15,7 @@ from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.result_forms import KeptMask
 from rl_sentinel.adapters.kit.value_codecs import Constant, functions, knobs
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import MASK, try_bind
+from rl_sentinel.adapters.verl.arguments import MASK
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.correction import (
     KEEP,

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Column, Labels, PromptIds, ResponseMask
 from rl_sentinel.adapters.kit.containers import Table
 from rl_sentinel.adapters.kit.replacement import bare_instance
@@ -24,7 +25,7 @@ from rl_sentinel.adapters.kit.result_forms import Detached
 from rl_sentinel.adapters.kit.reward_codecs import PerRowOutcome, TokenRewards
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, constants, functions
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import MASK, try_bind
+from rl_sentinel.adapters.verl.arguments import MASK
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.metrics import LOGGED, PLACES
 from rl_sentinel.adapters.verl.queue_fakes import Queue, QueuedBatch, cut, takes_ages

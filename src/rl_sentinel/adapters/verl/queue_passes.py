@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.causal_model import CausalModel, model_of, with_prompt_tokens
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Table
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, constants, functions
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.engine_passes import (
     CONFIG,

@@ -6,9 +6,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.queue_fakes import QueuedBatch, takes_ages
 from rl_sentinel.adapters.verl.queue_trainer import BASE, MODULE, TRAINER
 from rl_sentinel.adapters.verl.training_run import run_boundary, sampled

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Column, ResponseMask
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import Padded
@@ -15,7 +16,7 @@ from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, constants, functions, knobs
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.advantages import CLAIMS, DISCOUNTED, advantage_outputs, estimator_claims, estimators
-from rl_sentinel.adapters.verl.arguments import MASK, try_bind
+from rl_sentinel.adapters.verl.arguments import MASK
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.dispatch import unused_of
 from rl_sentinel.adapters.verl.kl import CONTROLLER, SECTION

@@ -3,11 +3,11 @@
 import inspect
 from collections.abc import Iterator
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.value_codecs import Derived
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Namespace
 from rl_sentinel.adapters.kit.forms import Padded
@@ -16,7 +17,7 @@ from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, try_bind
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER
 from rl_sentinel.adapters.verl.worker_batch import (
     LONGEST,
     MICRO_BATCH,

@@ -9,10 +9,11 @@ import numpy as np
 import torch
 
 from rl_sentinel.adapters.kit.arriving_settings import arrives, bind_arriving
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.containers import Table
 from rl_sentinel.adapters.kit.value_codecs import Knob, constants, functions
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import section, try_bind
+from rl_sentinel.adapters.verl.arguments import section
 from rl_sentinel.adapters.verl.reward_fakes import SOURCE, SPECIAL, Tokens, score_in_this_process
 from rl_sentinel.adapters.verl.rewards import EARLIER_LOOP, LOOP, source_column
 from rl_sentinel.core.boundary import Boundary, Unbound

@@ -12,17 +12,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rl_sentinel.adapters.kit.arriving_settings import arriving_outputs
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.containers import EachRow, Object, Table
 from rl_sentinel.adapters.kit.forms import Ragged
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.row_codecs import RowPrompt, RowTokens
-from rl_sentinel.adapters.kit.row_outputs import row_outputs
+from rl_sentinel.adapters.kit.row_codecs import RowTokens
+from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG, ScriptedResponse, fit_to_length
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet, constants, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.agent_loop import WORKER, make_worker
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.server_fakes import (
     Batch,
     Engine,
@@ -241,7 +241,7 @@ def _options(target: Target, name: str, server: Server, worker: str) -> Iterator
 
 
 def _step(call: Callable[..., Any], name: str, server: Server, logprob: str, **more: Codec) -> Step:
-    row = {"prompt": RowPrompt(), "tokens": RowTokens("token", "int"), "logprobs": RowTokens(logprob)}
+    row = {**row_fields("prompt", "tokens"), "logprobs": RowTokens(logprob)}
     rollout = Object(
         CONFIG,
         {

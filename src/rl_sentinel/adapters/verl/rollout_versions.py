@@ -7,13 +7,12 @@ from typing import Any
 
 import torch
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.row_codecs import RowTokens
-from rl_sentinel.adapters.kit.row_outputs import row_outputs
+from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
 from rl_sentinel.adapters.kit.value_codecs import Constant, constants
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.separate_trainers import ONE_STEP, STEPS, Asynchronous, no_metrics, ready_for_a_step
 from rl_sentinel.adapters.verl.training_run import fakes, sampled
@@ -100,7 +99,7 @@ async def _step_and_next_batch(kind: Any, config: Any) -> tuple[int, int]:  # no
 
 
 def _boundary(target: Target) -> Boundary:
-    row = {"logprobs": RowTokens("rollout_logprob"), "versions": RowTokens("version", "int")}
+    row = row_fields("logprobs", "versions")
     owner, reach = STEPS[PATH]
     fixed = {**STEP, "actor_rollout_ref.hybrid_engine": False, "algorithm.adv_estimator": "grpo"}
     return one_call(

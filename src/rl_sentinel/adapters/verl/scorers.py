@@ -8,11 +8,11 @@ from typing import Any
 
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.rewards import EARLIER_LOOP, LOOP
 from rl_sentinel.adapters.verl.scorer_fakes import Pool, math_verify
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call

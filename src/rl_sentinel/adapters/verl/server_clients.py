@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import no_empty_response, versions_never_decrease
-from rl_sentinel.adapters.kit.row_codecs import RowPrompt, RowTokens
-from rl_sentinel.adapters.kit.row_outputs import row_outputs
+from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG, ScriptedResponse, fit_to_length
 from rl_sentinel.adapters.kit.value_codecs import Derived, Knob, functions
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
@@ -131,12 +130,7 @@ def _responses(target: Target, client: str) -> Iterator[Boundary]:
     token_output = next(path for path in TOKEN_OUTPUT if target.has(path))
     keeps_experts = "routed_experts" in inspect.getsource(target.find(f"{client}.generate"))
     columns = ("rollout_logprob", "token", *(("version",) if keeps_experts else ()))
-    row = {
-        "prompt": RowPrompt(),
-        "tokens": RowTokens("token", "int"),
-        "logprobs": RowTokens("rollout_logprob"),
-        "versions": RowTokens("version", "int"),
-    }
+    row = row_fields("prompt", "tokens", "logprobs", "versions")
     yield one_call(
         path=f"{client}.generate",
         stage="batch",

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.forms import Ragged
 from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
@@ -19,7 +20,6 @@ from rl_sentinel.adapters.kit.requirements import equal_parts, has_trained_token
 from rl_sentinel.adapters.kit.result_forms import Total
 from rl_sentinel.adapters.kit.value_codecs import Derived, constants, functions
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.engine import MODULE as ENGINES
 from rl_sentinel.adapters.verl.fakes import SupervisedFake, cpu_device, record_losses

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.containers import EachRow
 from rl_sentinel.adapters.kit.conversations import difference_outputs
 from rl_sentinel.adapters.kit.forms import PerRow
@@ -14,7 +15,6 @@ from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.value_codecs import Constant, knobs
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.single_turn_rows import compare_pairs, compare_prompts, compare_replies
 from rl_sentinel.core.batch import Batch, take_rows, with_columns
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound

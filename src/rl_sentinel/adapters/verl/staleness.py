@@ -8,10 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, knobs
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings

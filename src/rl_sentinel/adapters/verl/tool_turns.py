@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.chat_template import END, ChatTokenizer, Message
 from rl_sentinel.adapters.kit.containers import EachRow
 from rl_sentinel.adapters.kit.forms import PerRow
@@ -24,7 +25,6 @@ from rl_sentinel.adapters.verl.agent_script import (
     turns_of,
     untimed,
 )
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.conversations import a_few_turns
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound

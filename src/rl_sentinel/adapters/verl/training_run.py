@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet, Knob, constants
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.data_loader import MODULE, fills_two_batches
 from rl_sentinel.adapters.verl.training_run_fakes import (

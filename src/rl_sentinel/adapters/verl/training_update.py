@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Column, PromptIds, ResponseMask
 from rl_sentinel.adapters.kit.containers import Table
 from rl_sentinel.adapters.kit.forms import AfterPrompt
@@ -21,7 +22,7 @@ from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob, constants
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.advantages import DISCOUNTED, advantage_outputs, estimator_claims, estimators
-from rl_sentinel.adapters.verl.arguments import MASK, every_token_is_trained, try_bind
+from rl_sentinel.adapters.verl.arguments import MASK, every_token_is_trained
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.dispatch import unused_of
 from rl_sentinel.adapters.verl.training_run import PATH, RUN, TRAINER, can_run, fakes

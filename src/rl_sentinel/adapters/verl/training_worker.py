@@ -13,13 +13,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.rank_threads import gather_from_ranks, rank_count, rank_number, run_on_ranks
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import equal_parts, no_empty_response
 from rl_sentinel.adapters.kit.result_forms import Total
 from rl_sentinel.adapters.kit.value_codecs import Derived, functions
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.engine import CUT, LOSS, MODULE, update_of_actor
 from rl_sentinel.adapters.verl.fakes import EngineFake, cpu_device
 from rl_sentinel.adapters.verl.training_run_fakes import Timer

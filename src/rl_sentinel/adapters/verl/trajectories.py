@@ -7,13 +7,14 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import partition
 from rl_sentinel.adapters.kit.forms import Cast, Padded
 from rl_sentinel.adapters.kit.result_forms import RowSum
 from rl_sentinel.adapters.kit.value_codecs import IfSet, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.advantages import CLAIMS, advantage_outputs, estimators
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, trainer_data, try_bind
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, trainer_data
 from rl_sentinel.adapters.verl.dispatch import ESTIMATED, estimate, estimator_data, unused_of
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound, one_call

@@ -6,15 +6,16 @@ from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.containers import EachRow, Namespace, Object, Table
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.row_codecs import Cell, RowTokens
+from rl_sentinel.adapters.kit.row_outputs import row_fields
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, constants, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.agent_loop import MODULE, OUTPUT, WORKER, make_worker
 from rl_sentinel.adapters.verl.agent_script import untimed
-from rl_sentinel.adapters.verl.arguments import section, try_bind
+from rl_sentinel.adapters.verl.arguments import section
 from rl_sentinel.adapters.verl.reward_fakes import SOURCE, Tokens, score
 from rl_sentinel.adapters.verl.rewards import LOOP
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
@@ -111,7 +112,7 @@ def _scored() -> Boundary:
             "worker": Object(make_worker, parts, {"rollout": "rollout_config"}),
             **functions(make=OUTPUT, manager=MANAGER),
             "config": config,
-            "rows": EachRow(Table({"tokens": RowTokens("token", "int"), "reward": Cell("reward")})),
+            "rows": EachRow(Table(row_fields("tokens", "reward"))),
             "outputs": Knob("outputs"),
         },
         fakes={f"{MODULE}.simple_timer": untimed},

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.forms import AfterPrompt
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Derived, Knob, functions
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, try_bind
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER
 from rl_sentinel.adapters.verl.row_columns import ROW, columns_by_row, columns_in_order, numbered_data, row_outputs
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use

@@ -9,13 +9,13 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.engine import LOSS
 from rl_sentinel.adapters.verl.fakes import EngineFake, ModelFake
 from rl_sentinel.adapters.verl.logged_norms import (

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Labels, PromptIds, partition
 from rl_sentinel.adapters.kit.containers import Table
 from rl_sentinel.adapters.kit.requirements import group_sizes, groups_are_equal, prompts_are_contiguous
 from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Derived, Earlier
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims

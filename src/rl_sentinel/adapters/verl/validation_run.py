@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Labels, PromptIds
 from rl_sentinel.adapters.kit.requirements import group_sizes, groups_are_equal, prompts_are_contiguous
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob, constants
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.training_run import TRAINER, WIDTH, sampled
 from rl_sentinel.adapters.verl.training_run_fakes import NumberedPrompts, bare_trainer, collect, data_set_tokenizes

@@ -8,12 +8,12 @@ from contextlib import redirect_stdout
 from types import SimpleNamespace
 from typing import Any
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.forms import Number, PerRow
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.value_codecs import Derived, Knob, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.agent_script import untimed
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.training_run_fakes import Silence
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Use

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, functions, knobs
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.row_columns import columns_in_order, numbered_data
 from rl_sentinel.adapters.verl.transport import transport_boundary, transport_step
 from rl_sentinel.core.boundary import Boundary, Unbound

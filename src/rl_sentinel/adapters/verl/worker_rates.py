@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.learning_rates import KINDS, PEAK, rate_boundary, rates_of
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, constants, knobs
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.core.boundary import Boundary, Step, Unbound
 from rl_sentinel.core.call import Function
 from rl_sentinel.core.claims import claims

@@ -13,17 +13,16 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.arriving_settings import arrives, arriving_outputs
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.causal_model import prompt_tokens
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.row_codecs import RowPrompt, RowTokens
-from rl_sentinel.adapters.kit.row_outputs import row_outputs
+from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import fit_to_length
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, Width, constants, knobs
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.rollout_servers import OPTIONS, TRAINING, VALIDATION, distribution
 from rl_sentinel.adapters.verl.sampling_engine_fakes import (
@@ -227,7 +226,7 @@ def _config(target: Target, fields: Mapping[str, Codec]) -> Codec:
 
 def _rows(target: Target, path: str, engine: str) -> Iterator[Boundary]:
     source, trainer = inspect.getsource(target.find(path)), inspect.getsource(target.find(TRAINER))
-    row = {"prompt": RowPrompt(), "tokens": RowTokens("token", "int"), "logprobs": RowTokens("rollout_logprob")}
+    row = row_fields("prompt", "tokens", "logprobs")
     repeated = re.search(r"gen_batch(_output)? = gen_batch\.repeat\(", trainer)
     trainer_repeats = repeated is not None and "if repeat_sampling_sglang_grpo" not in trainer  # in multi-turn only
     times = 2 if trainer_repeats or re.search(r"\.n\b", source) else 1
