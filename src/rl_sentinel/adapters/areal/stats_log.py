@@ -6,7 +6,7 @@ from typing import Any
 
 from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.forms import Number, PerRow
-from rl_sentinel.adapters.kit.replacement import replaced_globals
+from rl_sentinel.adapters.kit.replacement import nothing, replaced_globals
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
@@ -55,22 +55,18 @@ def commit_steps(owner: Any, rows: int) -> dict[str, Any]:  # noqa: ANN401 - the
 
 def _commit(owner: Any, services: Services, steps: range, state: Any = None) -> Any:  # noqa: ANN401 - the target's
     """Commit these steps to a new log, which continues from ``state`` if it is given; return the new state."""
-    methods = {"init": _nothing, "print_stats": _nothing}
+    methods = {"init": nothing, "print_stats": nothing}
     config = SimpleNamespace(stats_logger=SimpleNamespace())
     spec = SimpleNamespace(total_train_epochs=1, steps_per_epoch=len(steps), total_train_steps=len(steps))
     log = type("Log", (owner,), methods)(config, spec)
     log.summary_writer = None
     if state is not None:
         log.load_state_dict(state)
-    silent = SimpleNamespace(log=_nothing)
+    silent = SimpleNamespace(log=nothing)
     with replaced_globals(owner.commit.__globals__, wandb=services, swanlab=silent, trackio=silent):
         for step in steps:
             log.commit(0, step, step, {"loss": float(step)})
     return log.state_dict()
-
-
-def _nothing(*_passed: object, **_options: object) -> None:
-    """Do nothing."""
 
 
 def _boundary() -> Boundary:

@@ -10,7 +10,7 @@ from typing import Any
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachPrompt, EachRow, Table
 from rl_sentinel.adapters.kit.forms import PerRow, Ragged
-from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
+from rl_sentinel.adapters.kit.replacement import bare_instance, nothing, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response, prompts_are_contiguous
 from rl_sentinel.adapters.kit.row_codecs import Cell, RowTokens
 from rl_sentinel.adapters.kit.value_codecs import Constant
@@ -140,7 +140,7 @@ def train_step(
     role = partial(Role, prompts, by_prompt=by_prompt)
     actor, critic = role("prox_logp"), role("values")
     trainer = bare_instance(
-        type("Trainer", (owner,), dict.fromkeys(_SILENT, _nothing)),
+        type("Trainer", (owner,), dict.fromkeys(_SILENT, nothing)),
         config=_config(),
         recover_info=None,
         train_dataloader=[None],
@@ -165,10 +165,6 @@ def _rows(prompt: dict[str, Any], key: str) -> list[list[float]]:
     """The column of a prompt; infinite numbers if the trainer stored no column."""
     rows: list[list[float]] = prompt.get(key, [[math.inf] * len(tokens) for tokens in prompt["input_ids"]])
     return rows
-
-
-def _nothing(*_passed: object, **_options: object) -> None:
-    """Do nothing."""
 
 
 def _boundary(owner: str, models: tuple[str, ...], *, by_prompt: bool) -> Boundary:

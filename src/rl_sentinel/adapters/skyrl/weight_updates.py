@@ -10,12 +10,12 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.configs import Config
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.engines_at_update import Engines, columns
-from rl_sentinel.adapters.kit.replacement import replaced_globals
+from rl_sentinel.adapters.kit.replacement import nothing, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
 from rl_sentinel.adapters.kit.value_codecs import functions
 from rl_sentinel.adapters.skyrl.arguments import CONFIG
-from rl_sentinel.adapters.skyrl.loop_fakes import Client, nothing
+from rl_sentinel.adapters.skyrl.loop_fakes import Client
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Use

@@ -16,13 +16,13 @@ from torch import Tensor
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachRow
-from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
+from rl_sentinel.adapters.kit.replacement import bare_instance, nothing, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
 from rl_sentinel.adapters.kit.value_codecs import Knob, functions
 from rl_sentinel.adapters.slime.fsdp import ACTOR
-from rl_sentinel.adapters.slime.weight_fakes import Engine, Layers, Remote, fakes, nothing, on_cpu, with_buckets
+from rl_sentinel.adapters.slime.weight_fakes import Engine, Layers, Remote, fakes, on_cpu, with_buckets
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Use

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.containers import EachRow
-from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
+from rl_sentinel.adapters.kit.replacement import bare_instance, nothing, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
@@ -112,15 +112,11 @@ def _send(kind: Callable[..., Any], bucket: int, weights: Iterator[tuple[str, Te
     asyncio.run(sender.async_send_weights(weights))
 
 
-def _nothing(*_passed: object, **_options: object) -> None:
-    """Do nothing: there is no device."""
-
-
 def _fakes(memory: Memory, link: Link) -> dict[str, Any]:
     """Name in a module -> its fake: sockets, shared memory, no device, no quantization."""
-    device = SimpleNamespace(**dict.fromkeys(("synchronize", "ipc_collect", "empty_cache"), _nothing))
+    device = SimpleNamespace(**dict.fromkeys(("synchronize", "ipc_collect", "empty_cache"), nothing))
     return {
-        "gc": SimpleNamespace(collect=_nothing),
+        "gc": SimpleNamespace(collect=nothing),
         "zmq": link,
         "reduce_tensor": memory.share,
         "get_torch_device": lambda: device,
@@ -128,7 +124,7 @@ def _fakes(memory: Memory, link: Link) -> dict[str, Any]:
         "get_device_id": lambda: 0,
         "is_support_ipc": lambda: True,
         **dict.fromkeys(("is_fp8_model", "is_quantized_model"), lambda _config: False),
-        "patch_vllm_moe_model_weight_loader": _nothing,
+        "patch_vllm_moe_model_weight_loader": nothing,
         "TensorLoRARequest": SimpleNamespace,
     }
 
@@ -140,7 +136,7 @@ def _vllm_installed() -> Iterator[None]:
         "vllm.platforms": {"current_platform": SimpleNamespace(device_type="cuda")},
         "vllm.model_executor": {},
         "vllm.model_executor.model_loader": {},
-        "vllm.model_executor.model_loader.utils": {"process_weights_after_loading": _nothing},
+        "vllm.model_executor.model_loader.utils": {"process_weights_after_loading": nothing},
     }
     modules = {name: ModuleType(name) for name in contents}
     for name, module in modules.items():

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.containers import EachRow
-from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
+from rl_sentinel.adapters.kit.replacement import bare_instance, nothing, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
@@ -114,15 +114,11 @@ def responses(kind: Any, mask: Callable[..., Tensor], rows: list[list[int]]) -> 
     return {"tokens": [fit_to_length(own.tolist(), len(row), -1) for own, row in zip(counted, rows, strict=True)]}
 
 
-def _nothing(*_about: object, **_options: object) -> None:
-    """Do nothing, in place of calls to the accelerator and to other ranks."""
-
-
 _FAKES: dict[str, Any] = {
-    **dict.fromkeys(("log_gpu_memory_usage", "aggressive_empty_cache"), _nothing),
+    **dict.fromkeys(("log_gpu_memory_usage", "aggressive_empty_cache"), nothing),
     **dict.fromkeys(("get_device_id", "get_device_name"), cpu_device),
     **dict.fromkeys(("simple_timer", "_timer"), untimed),
-    "get_torch_device": lambda: SimpleNamespace(empty_cache=_nothing, current_device=cpu_device),
+    "get_torch_device": lambda: SimpleNamespace(empty_cache=nothing, current_device=cpu_device),
     "reduce_timing": lambda timing: timing,
     "topk_reduce_ratio_min_max": lambda _time: (0.0, 0.0, 0.0),
 }

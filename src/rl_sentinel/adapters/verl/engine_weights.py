@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.containers import EachRow
-from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
+from rl_sentinel.adapters.kit.replacement import bare_instance, nothing, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
@@ -148,23 +148,19 @@ def _engine(kind: type, module: Unit, *, merged: bool) -> Any:  # noqa: ANN401 -
         module=module,
         model_config=SimpleNamespace(lora={"merge": merged}, hf_config=SimpleNamespace(model_type="qwen2")),
         engine_config=SimpleNamespace(mixed_precision=None),
-        to=_nothing,
+        to=nothing,
         **dict.fromkeys(("_is_offload_param", "_uses_fsdp2_cpu_offload_policy", "_qat_enabled"), False),
     )
-
-
-def _nothing(*_passed: object, **_options: object) -> None:
-    """Do nothing: there is no device."""
 
 
 def _fakes() -> dict[str, Any]:
     """Name in a module -> its fake: no device, one rank, and the classes of FSDP and peft."""
     calls = ("empty_cache", "synchronize", "get_rng_state", "set_rng_state")
-    device = SimpleNamespace(**dict.fromkeys(calls, _nothing))
+    device = SimpleNamespace(**dict.fromkeys(calls, nothing))
     idle = ("set_expandable_segments", "aggressive_empty_cache", "log_gpu_memory_usage")
     moved = ("load_fsdp_model_to_gpu", "offload_fsdp_model_to_cpu")
     return {
-        **dict.fromkeys((*idle, *moved, "barrier"), _nothing),
+        **dict.fromkeys((*idle, *moved, "barrier"), nothing),
         "get_torch_device": lambda: device,
         "get_device_id": lambda: "cpu",
         "get_device_name": lambda: "cpu",

@@ -11,6 +11,7 @@ from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.containers import EachRow
 from rl_sentinel.adapters.kit.conversations import difference_outputs
 from rl_sentinel.adapters.kit.forms import PerRow
+from rl_sentinel.adapters.kit.replacement import nothing
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.value_codecs import Constant, knobs
@@ -89,12 +90,8 @@ def _fakes(target: Target, path: str) -> dict[str, Callable[..., Any]]:
     module = path.rpartition(".")[0]
     places = ("verl.utils.fs.copy_to_local", f"{module}.copy_to_local", f"{module}.copy_local_path_from_hdfs")
     fakes: dict[str, Callable[..., Any]] = dict.fromkeys(places, unmoved)
-    fakes[f"{module}.download_files_distributed"] = _nothing
+    fakes[f"{module}.download_files_distributed"] = nothing
     return {place: fake for place, fake in fakes.items() if target.has(place)}
-
-
-def _nothing(*_about: object) -> None:
-    """Download nothing."""
 
 
 def _prompts(target: Target) -> Iterator[Boundary]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.forms import Number, PerRow
-from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
+from rl_sentinel.adapters.kit.replacement import bare_instance, nothing, replaced_globals
 from rl_sentinel.adapters.kit.value_codecs import Derived, Knob, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.agent_script import untimed
@@ -127,7 +127,7 @@ def logged_numbers(owner: Any, aggregator: Any, steps: int, every: int) -> dict[
         **dict.fromkeys(("dynamic_schedule_enabled", "only_hybrid"), False),
         dynamic_resource_controller=None,
         **dict.fromkeys(_PASSES, _unchanged),
-        **dict.fromkeys(_SILENT, _nothing),
+        **dict.fromkeys(_SILENT, nothing),
         _fit_validate=_later,
     )
     _drive(trainer, code["TrainingStopException"], steps, every)
@@ -158,10 +158,6 @@ def _drive(trainer: Any, stop: type[Exception], steps: int, every: int) -> None:
 
 def _unchanged(batch: Any) -> Any:  # noqa: ANN401 - any batch
     return batch
-
-
-def _nothing(*_passed: object, **_options: object) -> None:
-    """Do nothing."""
 
 
 async def _later(*_passed: object, **_options: object) -> dict[str, float]:

@@ -13,6 +13,7 @@ import torch
 
 from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.learning_rates import KINDS, PEAK, rate_boundary, rates_of
+from rl_sentinel.adapters.kit.replacement import nothing
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, constants, knobs
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Step, Unbound
@@ -70,17 +71,13 @@ def rates_of_worker(method: Callable[..., Any], kind: str, count: int, **setting
     }
     values |= {"self": SimpleNamespace(rank=1, _is_actor=True), "actor_module_fsdp": model, "critic_module": model}
     with redirect_stdout(None):
-        _, optimizer, schedule, *_ = _last_part(method)(**values, log_gpu_memory_usage=_nothing)
+        _, optimizer, schedule, *_ = _last_part(method)(**values, log_gpu_memory_usage=nothing)
 
     def advance() -> None:
         optimizer.step()
         schedule.step()
 
     return rates_of(optimizer, advance, count)
-
-
-def _nothing(*_args: object, **_about: object) -> None:
-    """Log nothing."""
 
 
 def _last_part(method: Callable[..., Any]) -> Callable[..., Any]:
