@@ -3,7 +3,6 @@
 import inspect
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +18,7 @@ from rl_sentinel.adapters.kit.value_codecs import functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import GRPO, RLOO
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
+from rl_sentinel.adapters.trl.subclasses import experimental_classes
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
@@ -43,7 +43,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
     There are no boundaries in releases where no step can lack a metric.
     """
-    for path in (GRPO, RLOO, *_experimental(target)):
+    for path in (GRPO, RLOO, *experimental_classes(target, AVERAGES, UNSCORED)):
         log = f"{path}.log"
         if not target.has(log) or target.fails(log) or "log" not in vars(target.find(path)):
             continue
@@ -53,21 +53,6 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 def _expects_none(target: Target, path: str) -> bool:
     return UNSCORED in inspect.getsource(inspect.getmodule(target.find(path)))  # type: ignore[arg-type]  # a class has a module
-
-
-def _experimental(target: Target) -> Iterator[str]:
-    """Paths of experimental trainers that override ``log`` and whose reward functions may return None."""
-    package = "trl.experimental"
-    if not target.has(package) or target.fails(package):
-        return
-    folder = next(iter(target.module(package).__path__))
-    for place in sorted(Path(folder).glob("*/*_trainer.py")):
-        module = f"{package}.{place.parent.name}.{place.stem}"
-        source = place.read_text(encoding="utf-8")
-        if AVERAGES in source and UNSCORED in source and not target.fails(module):
-            for name, one in vars(target.module(module)).items():
-                if inspect.isclass(one) and one.__module__ == module and "log" in vars(one):
-                    yield f"{module}.{name}"
 
 
 def _averaged(log: str, trainer: str) -> Boundary:

@@ -1,7 +1,6 @@
 """Boundaries of the forward passes of verl's Megatron engine: packed and padded sequences, context parallelism."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
 from functools import cache
 from itertools import pairwise
@@ -35,7 +34,7 @@ from rl_sentinel.adapters.verl.engine_passes import (
     value_boundary,
     value_step,
 )
-from rl_sentinel.adapters.verl.fakes import cpu_device
+from rl_sentinel.adapters.verl.fakes import OneProcess, cpu_device
 from rl_sentinel.adapters.verl.megatron import NoRouting, SilentLogger, schedule
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.call import Function
@@ -60,21 +59,7 @@ _TRANSFORMER = {"fp8": None, "sequence_parallel": False, "calculate_per_token_lo
 @cache
 def megatron_class(kind: Any) -> Any:  # noqa: ANN401 - the target's class
     """A subclass of verl's Megatron engine whose data-parallel group is one process."""
-
-    class Engine(kind):  # type: ignore[misc] # its base is known at run time only
-        def get_data_parallel_group(self) -> Any:  # noqa: ANN401 - a process group
-            return one_process_group()
-
-        def get_data_parallel_size(self) -> int:
-            return 1
-
-        def eval_mode(self, **_about: object) -> AbstractContextManager[None]:
-            return nullcontext()  # for models on devices
-
-        def is_mp_src_rank_with_outputs(self) -> bool:
-            return True
-
-    return Engine
+    return type("Engine", (OneProcess, kind), {})
 
 
 def megatron_engine(kind: Any, config: Any, *, heads: bool = False) -> Any:  # noqa: ANN401 - objects of the target
