@@ -1,5 +1,7 @@
 """What the tests of every adapter ask: all boundaries bound, all answer, a law's verdict at one."""
 
+from collections.abc import Callable, Mapping
+
 from torch import Tensor
 
 from rl_sentinel.adapters.framework import Framework
@@ -13,6 +15,16 @@ from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.errors import NotApplicable
 from rl_sentinel.core.law import Law
+
+#: The fixture ``loads``: it writes a tree and loads the framework's package from it.
+Loads = Callable[..., Target]
+
+
+def rewritten(source: str, words: Mapping[str, str]) -> str:
+    """The source of a specimen, with code in the place of its words."""
+    for word, code in words.items():
+        source = source.replace(word, code)
+    return source
 
 
 def bound(framework: Framework, target: Target) -> dict[tuple[str, str], Boundary]:

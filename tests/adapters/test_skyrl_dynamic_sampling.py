@@ -1,10 +1,8 @@
 """SkyRL's dynamic sampling, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict, judged_at
+from adapters.checks import Loads, answering, check_verdict, judged_at, rewritten
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.skyrl import FRAMEWORK, cut_trajectories, dynamic_sampling
 from rl_sentinel.adapters.target import Target
@@ -12,8 +10,6 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.columns_out_of_step import LAW as DAT001
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
-
-Loads = Callable[..., Target]
 
 CONFIG = """
     from types import SimpleNamespace
@@ -81,9 +77,7 @@ SOUND = {" LEFT": "", " OR_ANY": "", " KEPT": "", " WITHIN": " kept[row] in list
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
-    source = TRAINER
-    for word, code in {**SOUND, **{f" {word}": code for word, code in broken.items()}}.items():
-        source = source.replace(word, code)
+    source = rewritten(TRAINER, {**SOUND, **{f" {word}": code for word, code in broken.items()}})
     files = {
         "skyrl/train/config.py": CONFIG,
         "skyrl/train/generators/base.py": BASE,

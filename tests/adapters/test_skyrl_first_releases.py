@@ -1,10 +1,8 @@
 """SkyRL's first releases, in words of our own: the update of its worker, switches of its KL, rewards under a key."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.skyrl_worker_specimen import CONFIG, FILES
 from rl_sentinel.adapters.skyrl import FRAMEWORK, kl, worker
@@ -14,8 +12,6 @@ from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
-
-Loads = Callable[..., Target]
 
 WORKER = """
     import torch

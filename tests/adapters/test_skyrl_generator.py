@@ -1,18 +1,14 @@
 """Generation in SkyRL's call shapes, in words of our own: sound, and with faults."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import judged_at
+from adapters.checks import Loads, judged_at
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.skyrl import FRAMEWORK
 from rl_sentinel.adapters.skyrl.generator import FAMILIES, boundaries
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 CONFIG = """
     from dataclasses import dataclass, field

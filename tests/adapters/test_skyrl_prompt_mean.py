@@ -1,10 +1,8 @@
 """SkyRL's mean over prompts, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, rewritten
 from adapters.kit.round_trip import check_round_trip
 from adapters.skyrl_worker_specimen import FILES
 from rl_sentinel.adapters.skyrl import FRAMEWORK
@@ -12,8 +10,6 @@ from rl_sentinel.adapters.skyrl.prompt_mean import boundaries
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
-
-Loads = Callable[..., Target]
 
 LOSSES = """
     import torch
@@ -60,9 +56,7 @@ SOUND = {"FIRST": "first", "LAST": "last", "COUNT": "len(own)"}
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
-    source = TRAINER
-    for word, code in {**SOUND, **broken}.items():
-        source = source.replace(word, code)
+    source = rewritten(TRAINER, SOUND | broken)
     preprocess = "skyrl/train/dataset/preprocess.py"
     files = {
         **FILES,

@@ -1,10 +1,8 @@
 """The losses of SkyRL's JAX engine, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.skyrl import FRAMEWORK
 from rl_sentinel.adapters.skyrl.tinker_losses import boundaries
@@ -13,8 +11,6 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.masked_token_shifts_signal import LAW as MSK002
-
-Loads = Callable[..., Target]
 
 LOSSES = """
     import jax

@@ -1,10 +1,8 @@
 """SkyRL's Tinker server as a sampler, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.skyrl_worker_specimen import FILES
 from rl_sentinel.adapters.skyrl import FRAMEWORK, tinker_sampling
@@ -13,8 +11,6 @@ from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.knob_without_effect import LAW as CFG001
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 API = """
     from pydantic import BaseModel

@@ -1,10 +1,8 @@
 """TRL's GMPO and its asynchronous GRPO, on a specimen of their call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_async_specimen import files
 from adapters.trl_specimen import overlay
@@ -19,8 +17,6 @@ from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
 from rl_sentinel.laws.padding_shifts_signal import LAW as PAD001
 from rl_sentinel.laws.rank_split_changes_loss import LAW as SPL002
 from rl_sentinel.laws.setting_arrives_changed import LAW as CFG004
-
-Loads = Callable[..., Target]
 
 GMPO = f"{gmpo.GMPO}._compute_loss"
 LOGGED = f"{async_loss.COLLATOR}.torch_call -> {async_loss.TRAINER}.log"

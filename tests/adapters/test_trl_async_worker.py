@@ -1,10 +1,8 @@
 """TRL's worker of asynchronous GRPO, on a specimen of its two forms in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_data_specimen import DATASETS
 from adapters.trl_specimen import filled, overlay
@@ -18,8 +16,6 @@ from rl_sentinel.laws.masking_differs_from_removal import LAW as MSK006
 from rl_sentinel.laws.sample_lost_or_repeated import LAW as DAT002
 from rl_sentinel.laws.setting_arrives_changed import LAW as CFG004
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 CONFIG = """
     from dataclasses import dataclass

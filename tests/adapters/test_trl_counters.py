@@ -1,10 +1,8 @@
 """TRL's scores, counters, samplers and averages, on a specimen of their call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_counters_specimen import files
 from adapters.trl_specimen import overlay
@@ -16,8 +14,6 @@ from rl_sentinel.laws.masking_differs_from_removal import LAW as MSK006
 from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
 from rl_sentinel.laws.resume_differs import LAW as RES001
 from rl_sentinel.laws.sample_lost_or_repeated import LAW as DAT002
-
-Loads = Callable[..., Target]
 
 GRPO = "trl.trainer.grpo_trainer.GRPOTrainer"
 SCORES = f"{GRPO}._generate_and_score_completions"

@@ -1,19 +1,14 @@
 """TRL's supervised fine-tuning before 0.15, on a specimen of how it prepared texts in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import Loads, answering, judged_at
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_data_specimen import TRANSFORMERS
 from adapters.trl_specimen import filled, overlay
-from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, early_supervised
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.conversation_tokens_differ import LAW as TOK001
-
-Loads = Callable[..., Target]
 
 CONFIG = """
     from dataclasses import dataclass

@@ -1,10 +1,8 @@
 """The log-probs of the engines that TRL starts, on a specimen of their call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_engines_specimen import files
 from adapters.trl_specimen import overlay
@@ -13,8 +11,6 @@ from rl_sentinel.adapters.trl import FRAMEWORK
 from rl_sentinel.adapters.trl.engine_log_probs import CORRECTION, WORKER, boundaries
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
-
-Loads = Callable[..., Target]
 
 COLOCATED = "trl.generation.vllm_generation.VLLMGeneration._init_vllm"
 

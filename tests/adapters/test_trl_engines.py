@@ -1,10 +1,8 @@
 """TRL's engines that sample, and its table of completions, on a specimen of their call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_engines_specimen import files
 from adapters.trl_specimen import overlay
@@ -15,8 +13,6 @@ from rl_sentinel.core.law import Law
 from rl_sentinel.laws.columns_out_of_step import LAW as DAT001
 from rl_sentinel.laws.setting_arrives_changed import LAW as CFG004
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 OWN = "trl.trainer.grpo_trainer.GRPOTrainer._generate_single_turn"
 VLLM = f"{OWN} -> trl.generation.vllm_generation.VLLMGeneration.generate"

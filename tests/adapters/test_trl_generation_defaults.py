@@ -1,18 +1,13 @@
 """TRL's sampling from models with options of their own, on a specimen in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import judged_at
+from adapters.checks import Loads, judged_at
 from adapters.trl_pairs_specimen import filled
 from adapters.trl_self_play_specimen import overlay
-from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, generation_defaults
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.setting_arrives_changed import LAW as CFG004
-
-Loads = Callable[..., Target]
 
 CONFIG = """
     from dataclasses import dataclass

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from adapters.checks import answering, judged_at, outputs_of
+from adapters.checks import Loads, answering, judged_at, outputs_of
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_loops_specimen import files, libraries
 from rl_sentinel.adapters.target import Target
@@ -21,8 +21,6 @@ from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
 from rl_sentinel.laws.metric_logged_elsewhere import LAW as MET006
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
 from rl_sentinel.laws.padding_shifts_signal import LAW as PAD001
-
-Loads = Callable[..., Target]
 
 #: Settings of PPO's boundaries, then of RLOO's.
 PPO = {

@@ -1,10 +1,8 @@
 """TRL's MiniLLM, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_async_specimen import files
 from adapters.trl_specimen import CONFIG, overlay
@@ -12,8 +10,6 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, minillm
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.padding_shifts_signal import LAW as PAD001
-
-Loads = Callable[..., Target]
 
 FIELDS = """        gamma: float = 0.0
         length_normalization: bool = True

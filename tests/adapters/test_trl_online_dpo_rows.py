@@ -1,10 +1,8 @@
 """TRL's online DPO with vLLM, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.test_trl_online_dpo import CONFIG
 from adapters.trl_inline_specimen import CLIENT, TOKENIZER, TOKENIZERS
@@ -14,8 +12,6 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, online_dpo_rows
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.columns_out_of_step import LAW as DAT001
-
-Loads = Callable[..., Target]
 
 TRAINER = """
     from types import SimpleNamespace

@@ -1,10 +1,8 @@
 """Metrics that TRL's pair trainers log in an evaluation, on a specimen of their call shapes."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_pairs_specimen import TRANSFORMERS, files
 from adapters.trl_specimen import overlay
@@ -15,8 +13,6 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.metric_logged_elsewhere import LAW as MET006
-
-Loads = Callable[..., Target]
 
 #: What the specimen's base class has besides its training step.
 MODES = """

@@ -1,10 +1,8 @@
 """Mean logits that TRL's KTO logs over micro-batches and ranks, on a specimen of its call shapes."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import Loads, answering, judged_at
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_pairs_specimen import TRANSFORMERS, files
 from adapters.trl_specimen import overlay
@@ -13,8 +11,6 @@ from rl_sentinel.adapters.trl import FRAMEWORK
 from rl_sentinel.adapters.trl.pair_logits import boundaries
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.metric_depends_on_split import LAW as MET005
-
-Loads = Callable[..., Target]
 
 PARTS, RANKS = "logged logits over micro-batches", "logged logits over ranks"
 

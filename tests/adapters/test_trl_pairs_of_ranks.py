@@ -1,10 +1,8 @@
 """TRL's pair trainers over ranks, under accumulation and with stored references, and BCO, on specimens."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_pairs_specimen import TRANSFORMERS, files
 from adapters.trl_specimen import overlay
@@ -15,8 +13,6 @@ from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.metric_depends_on_split import LAW as MET005
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
-
-Loads = Callable[..., Target]
 
 DPO = "trl.trainer.dpo_trainer.DPOTrainer.compute_loss"
 BCO = "trl.trainer.bco_trainer.BCOTrainer.compute_loss"

@@ -1,10 +1,8 @@
 """TRL's parsers of replies, on a specimen of them in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import Loads, answering, judged_at
 from adapters.kit.round_trip import check_round_trips
 from adapters.test_trl_training_templates import RENDER
 from adapters.trl_specimen import overlay
@@ -12,8 +10,6 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, response_parsing
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 #: A template that writes each call on a line of its own, and the parser of it.
 MODULE = """

@@ -1,10 +1,8 @@
 """The head of TRL's reward model, on a specimen of its constructor in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_pairs_specimen import TRANSFORMERS
 from adapters.trl_specimen import overlay
@@ -14,8 +12,6 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.knob_with_side_effect import LAW as CFG002
 from rl_sentinel.laws.knob_without_effect import LAW as CFG001
-
-Loads = Callable[..., Target]
 
 NAME = "model by name"
 

@@ -1,19 +1,14 @@
 """The router's loss in TRL's supervised trainer, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_pairs_specimen import TRANSFORMERS, files
 from adapters.trl_specimen import overlay
-from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, router_loss
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.setting_arrives_changed import LAW as CFG004
-
-Loads = Callable[..., Target]
 
 LIBRARIES = {**overlay(), "transformers.py": TRANSFORMERS}
 

@@ -1,10 +1,8 @@
 """TRL's training templates next to their originals, on a specimen of both in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import Loads, answering, judged_at
 from adapters.kit.round_trip import check_round_trips
 from adapters.test_trl_training_templates import RENDER
 from adapters.trl_conversations_specimen import TRANSFORMERS, files
@@ -13,8 +11,6 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, template_variants
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.conversation_tokens_differ import LAW as TOK001
-
-Loads = Callable[..., Target]
 
 #: A template that writes arguments as they are if they are a text, and its variant, with marks around replies.
 TEMPLATES = """

@@ -1,10 +1,8 @@
 """TRL's check of chat templates, on a specimen of it in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict, judged_at
+from adapters.checks import Loads, answering, check_verdict, judged_at
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_conversations_specimen import TRANSFORMERS, files
 from adapters.trl_specimen import overlay
@@ -13,8 +11,6 @@ from rl_sentinel.adapters.trl import FRAMEWORK, tool_support
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.nonsense_accepted import LAW as CFG003
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 CHECK = """
     def supports_tool_calling(processing_class):

@@ -1,10 +1,8 @@
 """TRL's TPO, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_pairs_specimen import BASE, TRANSFORMERS
 from adapters.trl_specimen import overlay
@@ -13,8 +11,6 @@ from rl_sentinel.adapters.trl import FRAMEWORK, logit_metrics, preferences
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.doubled_batch_changes_mean import LAW as SPL003
-
-Loads = Callable[..., Target]
 
 CONFIG = """
     from dataclasses import dataclass

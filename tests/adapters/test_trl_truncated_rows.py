@@ -1,10 +1,8 @@
 """TRL's rows over a length limit, on a specimen of our own: joined rows, separate columns and a collator that cuts."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import Loads, answering, judged_at
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_data_specimen import DATASETS, TRANSFORMERS
 from adapters.trl_specimen import overlay
@@ -13,8 +11,6 @@ from rl_sentinel.adapters.trl import FRAMEWORK
 from rl_sentinel.adapters.trl.truncated_rows import boundaries
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.conversation_tokens_differ import LAW as TOK001
-
-Loads = Callable[..., Target]
 
 CONFIG = """
     from dataclasses import dataclass

@@ -1,18 +1,14 @@
 """Conversations in AReaL's call shapes, in words of our own: sound, and with a stop token that is replaced."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import check_verdict, judged_at
+from adapters.checks import Loads, check_verdict, judged_at
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.conversations import CALLS, FAMILIES, boundaries
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 STRUCT = """
     from dataclasses import dataclass, field

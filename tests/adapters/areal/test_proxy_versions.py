@@ -1,17 +1,13 @@
 """The version at the proxies of AReaL's controllers, on a specimen in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import Loads, answering, judged_at, rewritten
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.areal import FRAMEWORK, proxy_versions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 CONTROLLER = """
     import asyncio
@@ -54,9 +50,7 @@ SOUND = {"ROLE": '"proxy-" + self._worker_role', "ASKED": "self.proxy_workers"}
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
-    source = CONTROLLER
-    for word, code in {**SOUND, **broken}.items():
-        source = source.replace(word, code)
+    source = rewritten(CONTROLLER, SOUND | broken)
     files = {
         "areal/infra/controller/rollout_controller.py": source,
         "areal/utils/async_util.py": "run_async_task = None",

@@ -1,18 +1,14 @@
 """AReaL's controller of remote rollouts, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, rewritten
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.remote_rollouts import boundaries
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 CONTROLLER = """
     import asyncio
@@ -43,9 +39,7 @@ SOUND = {"OPTIONS": "**options"}
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
-    source = CONTROLLER
-    for word, code in {**SOUND, **broken}.items():
-        source = source.replace(word, code)
+    source = rewritten(CONTROLLER, SOUND | broken)
     target = loads(FRAMEWORK, {"areal/infra/controller/rollout_controller.py": source})
     (boundary,) = boundaries(target)
     assert isinstance(boundary, Boundary)

@@ -1,13 +1,12 @@
 """The supervised loss of AReaL's call shape, from log-probs and from logits, in words of our own."""
 
-from collections.abc import Callable
 from math import exp
 
 import pytest
 import torch
 
 from adapters.areal.test_updates import TRACKER
-from adapters.checks import check_verdict, outputs_of
+from adapters.checks import Loads, check_verdict, outputs_of
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.supervised import boundaries
@@ -15,8 +14,6 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.degenerate_batch_not_finite import LAW as DEG001
-
-Loads = Callable[..., Target]
 
 LOSS = """
     import torch

@@ -1,18 +1,14 @@
 """One step of AReaL's training loop, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, rewritten
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.training_loop import boundaries
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 TRAINER = """
     from areal.infra import is_single_controller
@@ -40,9 +36,7 @@ SOUND = {"ASKED": "rollout_batch", "PROXIMAL": "prox_logp", "CRITIC": "batch"}
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
-    source = TRAINER
-    for word, code in {**SOUND, **broken}.items():
-        source = source.replace(word, code)
+    source = rewritten(TRAINER, SOUND | broken)
     files = {"areal/trainer/rl_trainer.py": source, "areal/infra.py": "def is_single_controller():\n    return True"}
     target = loads(FRAMEWORK, files)
     (boundary,) = boundaries(target)

@@ -1,14 +1,10 @@
 """Descriptions fitted to what a release has: absent functions, renamed, optional and unknown parameters."""
 
-from collections.abc import Callable
-
+from adapters.checks import Loads
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
-from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-
-Loads = Callable[..., Target]
 
 NOTHING = Framework(name="made", package="made", boundaries=lambda _target: iter(()))
 FILES = {"made/__init__.py": "", "made/code.py": "def f(rewards, mask=None): return rewards\n"}

@@ -1,11 +1,10 @@
 """slime's generation, rollout loop and evaluation, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
 from types import ModuleType
 
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.slime_rollout_specimen import files
 from rl_sentinel.adapters.slime import FRAMEWORK, asynchronous_rollout, evaluation, generation, rollout_loop
@@ -16,8 +15,6 @@ from rl_sentinel.laws.knob_without_effect import LAW as CFG001
 from rl_sentinel.laws.sample_lost_or_repeated import LAW as DAT002
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
 from rl_sentinel.laws.valid_input_raises import LAW as RAI001
-
-Loads = Callable[..., Target]
 
 
 def _bound(loads: Loads, module: ModuleType, **broken: str) -> tuple[Target, dict[str, Boundary]]:

@@ -1,18 +1,14 @@
 """slime's queue of a teacher server, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, rewritten
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.slime import FRAMEWORK
 from rl_sentinel.adapters.slime.teacher_server import boundaries
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 SERVER = """
     from dataclasses import dataclass
@@ -52,9 +48,7 @@ SOUND = {"MASK": "loss_mask", "WORKER": "worker"}
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
-    source = SERVER
-    for word, code in {**SOUND, **broken}.items():
-        source = source.replace(word, code)
+    source = rewritten(SERVER, SOUND | broken)
     target = loads(FRAMEWORK, {"slime/backends/megatron_utils/server/megatron_server.py": source})
     (boundary,) = boundaries(target)
     assert isinstance(boundary, Boundary)

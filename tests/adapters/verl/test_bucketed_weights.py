@@ -1,18 +1,14 @@
 """Weights that verl sends to vLLM's workers in buckets, on a specimen in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import Loads, answering, judged_at, rewritten
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, bucketed_weights
 from rl_sentinel.adapters.verl.bucket_fakes import ClosedError, Link
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 TRANSFER = """
     import torch
@@ -117,8 +113,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
         "verl/utils/device.py": DEVICE,
         "verl/utils/vllm/__init__.py": VLLM,
     }
-    for word, code in {**SOUND, **broken}.items():
-        files = {path: source.replace(word, code) for path, source in files.items()}
+    files = {path: rewritten(source, SOUND | broken) for path, source in files.items()}
     target = loads(FRAMEWORK, files)
     found = [one for one in bucketed_weights.boundaries(target) if isinstance(one, Boundary)]
     return target, {setting: one for one in found for setting in one.settings}

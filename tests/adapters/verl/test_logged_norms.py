@@ -1,11 +1,10 @@
 """The gradient norms that verl's workers log, on specimens of actor and critic in words of our own."""
 
 import json
-from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import check_verdict
+from adapters.checks import Loads, check_verdict, rewritten
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl.worker_specimen import update_files
@@ -13,8 +12,6 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, logged_norms
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.sample_lost_or_repeated import LAW as DAT002
-
-Loads = Callable[..., Target]
 
 WORKER = """
     import torch
@@ -59,9 +56,7 @@ FORWARD = """
 
 def _bound(loads: Loads, kept: str, metric: str = "grad_norm") -> tuple[Target, list[Boundary]]:
     def written(words: dict[str, str]) -> str:
-        source = WORKER
-        for word, code in {**words, "KEPT": kept, "grad_norm": metric}.items():
-            source = source.replace(word, code)
+        source = rewritten(WORKER, {**words, "KEPT": kept, "grad_norm": metric})
         return source + (FORWARD if words is ACTOR else "")
 
     tree = update_files() | {

@@ -1,18 +1,14 @@
 """verl's aggregators of the metrics of several steps, on a specimen in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, metric_aggregators
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.metric_depends_on_split import LAW as MET005
-
-Loads = Callable[..., Target]
 
 OF_STEPS = """
     class MetricsAggregator:

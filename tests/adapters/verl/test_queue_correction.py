@@ -1,10 +1,8 @@
 """Rollout correction in verl's v1 trainer, whose columns are in a queue, on a specimen in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, rewritten
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl.tensordict_specimen import TENSORDICT
@@ -15,8 +13,6 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 BASE = """
     from abc import ABC, abstractmethod
@@ -87,9 +83,7 @@ SOUND = {"COPY": "", "OLD": '"old_log_probs"', "KEPT": "kept", "WRITTEN": ""}
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
-    base = BASE
-    for word, code in {**SOUND, **broken}.items():
-        base = base.replace(word, code)
+    base = rewritten(BASE, SOUND | broken)
     tree = files() | {
         "verl/trainer/config/ppo_trainer.yaml": '{"algorithm": {"rollout_correction": {}}}',
         "verl/trainer/ppo/rollout_corr_helper.py": HELPER,

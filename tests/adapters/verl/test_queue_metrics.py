@@ -2,12 +2,11 @@
 
 import importlib.util
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, rewritten
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl.tensordict_specimen import TENSORDICT
 from adapters.verl.test_validation import METRICS
@@ -17,8 +16,6 @@ from rl_sentinel.adapters.verl import FRAMEWORK, queue_metrics
 from rl_sentinel.adapters.verl.queue_fakes import takes_ages
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
-
-Loads = Callable[..., Target]
 
 PADDING = """
     import torch
@@ -106,9 +103,7 @@ SOUND = {
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
-    base = BASE
-    for word, code in {**SOUND, **broken}.items():
-        base = base.replace(word, code)
+    base = rewritten(BASE, SOUND | broken)
     tree = files()
     metrics = METRICS.replace("PROMPTS", "sample_uids").replace("SIZE", "n").replace("OVER", "np.mean")
     tree |= {

@@ -1,11 +1,9 @@
 """verl's v1 trainer, whose columns pass through a queue, on a specimen in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
-from adapters.checks import answering, judged_at
+from adapters.checks import Loads, answering, judged_at, rewritten
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl.tensordict_specimen import TENSORDICT
@@ -19,8 +17,6 @@ from rl_sentinel.laws.better_response_ranked_below import LAW as RNK001
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.divergence_raises_reward import LAW as KLR001
 from rl_sentinel.laws.group_leaks_into_group import LAW as GRP001
-
-Loads = Callable[..., Target]
 
 BASE = """
     from abc import ABC, abstractmethod
@@ -86,9 +82,7 @@ SOUND = {
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
-    base = BASE
-    for word, code in {**SOUND, **broken}.items():
-        base = base.replace(word, code)
+    base = rewritten(BASE, SOUND | broken)
     tree = files()
     tree["verl/trainer/config/algorithm.py"] += CONTROL
     tree["verl/trainer/ppo/core_algos.py"] += CONTROLLER

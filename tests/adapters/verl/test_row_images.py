@@ -1,10 +1,8 @@
 """Images of the rows of verl's micro-batches, on specimens of a worker and an engine in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, rewritten
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl.test_engine_passes import engine_tree
@@ -14,8 +12,6 @@ from rl_sentinel.adapters.verl import FRAMEWORK, row_images
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.columns_out_of_step import LAW as DAT001
 from rl_sentinel.laws.valid_input_raises import LAW as RAI001
-
-Loads = Callable[..., Target]
 
 ACTOR = """
     import torch
@@ -73,9 +69,7 @@ SELECT = """rows_of_images = [data["images"][i] for i in IMAGES]
 
 
 def _worker(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
-    source = ACTOR
-    for word, code in {**SOUND, **broken}.items():
-        source = source.replace(word, code)
+    source = rewritten(ACTOR, SOUND | broken)
     tree = {"verl/workers/actor/dp_actor.py": source, "verl/utils/dataset/rl_dataset.py": DATA}
     return _bound(loads(FRAMEWORK, update_files() | tree))
 

@@ -1,10 +1,8 @@
 """A step of verl's trainers on GPUs of their own, on a specimen in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, rewritten
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl.test_training_run import DATASET
@@ -15,8 +13,6 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.better_response_ranked_below import LAW as RNK001
 from rl_sentinel.laws.group_leaks_into_group import LAW as GRP001
-
-Loads = Callable[..., Target]
 
 SEPARATE = """
     import numpy as np
@@ -78,9 +74,7 @@ SOUND = {"REPEATED": "np.repeat(array, count)", "REWARDS": 'batch.batch["rm_scor
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[tuple[str, str], Boundary]]:
-    separate = SEPARATE
-    for word, code in {**SOUND, **broken}.items():
-        separate = separate.replace(word, code)
+    separate = rewritten(SEPARATE, SOUND | broken)
     tree = files()
     tree["verl/trainer/ppo/ray_trainer.py"] += "\n    class RayPPOTrainer:\n        pass\n"
     tree |= {

@@ -1,10 +1,8 @@
 """verl's data sets of one turn, on specimens in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import Loads, answering, judged_at, rewritten
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
@@ -13,8 +11,6 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.conversation_tokens_differ import LAW as TOK001
 from rl_sentinel.laws.sample_lost_or_repeated import LAW as DAT002
-
-Loads = Callable[..., Target]
 
 PROMPTS = """
     import torch
@@ -106,9 +102,7 @@ SOUND = {
 def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
     tree = files()
     for path, source in (("rl_dataset", PROMPTS), ("sft_dataset", REPLIES), ("rm_dataset", PAIRS)):
-        text = source
-        for word, code in {**SOUND, **broken}.items():
-            text = text.replace(word, code)
+        text = rewritten(source, SOUND | broken)
         # The real module tells by this name that it has a way to cut.
         tree[f"verl/utils/dataset/{path}.py"] = text.replace(
             "def text(", "apply_chat_template_kwargs = {}\n\n        def text("

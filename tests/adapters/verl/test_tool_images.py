@@ -1,11 +1,10 @@
 """Images that tools return to verl's agent loop, on a specimen in words of our own."""
 
 import json
-from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, bound, check_verdict
+from adapters.checks import Loads, answering, bound, check_verdict, rewritten
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl.test_tool_messages import BASE, CONFIG, MADE
@@ -13,8 +12,6 @@ from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK
 from rl_sentinel.laws.columns_out_of_step import LAW as DAT001
-
-Loads = Callable[..., Target]
 
 LOOP = """
     import json
@@ -59,9 +56,7 @@ SOUND = {"EARLY": "pass", "LATE": "images += new_images_this_turn"}
 
 
 def _load(loads: Loads, **words: str) -> Target:
-    source = LOOP
-    for word, code in {**SOUND, **words}.items():
-        source = source.replace(word, code)
+    source = rewritten(LOOP, SOUND | words)
     folder = "verl/experimental/agent_loop"
     tree = {
         f"{folder}/agent_loop.py": BASE.replace(

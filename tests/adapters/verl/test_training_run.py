@@ -1,10 +1,8 @@
 """verl's training loop over epochs, after a restore, and up to the update, on specimens in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict, judged_at
+from adapters.checks import Loads, answering, check_verdict, judged_at
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl_specimen import files
@@ -17,8 +15,6 @@ from rl_sentinel.laws.group_leaks_into_group import LAW as GRP002
 from rl_sentinel.laws.resume_differs import LAW as RES001
 from rl_sentinel.laws.row_order_matters import LAW as PRM001
 from rl_sentinel.laws.sample_lost_or_repeated import LAW as DAT002
-
-Loads = Callable[..., Target]
 
 TORCHDATA = """
     import torch

@@ -1,11 +1,10 @@
 """The passes of an update's epochs, on specimens of verl's actor and critic in words of our own."""
 
 import json
-from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import Loads, answering, judged_at, rewritten
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl.worker_specimen import update_files
@@ -13,8 +12,6 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, update_epochs
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.sample_lost_or_repeated import LAW as DAT002
-
-Loads = Callable[..., Target]
 
 WORKER = """
     class KIND:
@@ -55,9 +52,7 @@ FORWARD = """
 
 def _bound(loads: Loads, epochs: str = "self.config.ppo_epochs", ends: str = "") -> tuple[Target, list[Boundary]]:
     def written(words: dict[str, str]) -> str:
-        source = WORKER
-        for word, code in {**words, "EPOCHS": epochs, "ENDS": ends}.items():
-            source = source.replace(word, code)
+        source = rewritten(WORKER, {**words, "EPOCHS": epochs, "ENDS": ends})
         return source + (FORWARD if words is ACTOR else "")
 
     tree = update_files() | {

@@ -1,17 +1,13 @@
 """Metrics that verl's fully asynchronous trainer logs between weight updates, on a specimen in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, window_metrics
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.metric_logged_elsewhere import LAW as MET006
-
-Loads = Callable[..., Target]
 
 AGGREGATOR = """
     class MetricsAggregator:
