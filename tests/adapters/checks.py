@@ -1,6 +1,6 @@
 """What the tests of every adapter ask: all boundaries bound, all answer, a law's verdict at one."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from torch import Tensor
 
@@ -35,6 +35,23 @@ def bound(framework: Framework, target: Target) -> dict[tuple[str, str], Boundar
     paths = [(b.path, s) for (_, s), b in pairs]
     assert len(set(paths)) == len(paths)
     return dict(pairs)
+
+
+def the_only(found: Iterable[Boundary | Unbound]) -> Boundary:
+    """The one boundary, where nothing else is found."""
+    (boundary,) = found
+    assert isinstance(boundary, Boundary), boundary
+    return boundary
+
+
+def the_bound(found: Iterable[Boundary | Unbound]) -> Boundary:
+    """The one boundary among what may be unbound."""
+    return the_only(one for one in found if isinstance(one, Boundary))
+
+
+def by_setting(found: Iterable[Boundary | Unbound]) -> dict[str, Boundary]:
+    """Setting to boundary; some may be unbound."""
+    return {setting: one for one in found if isinstance(one, Boundary) for setting in one.settings}
 
 
 def answering(boundaries: dict[tuple[str, str], Boundary], target: Target | None = None) -> list[tuple[str, str]]:

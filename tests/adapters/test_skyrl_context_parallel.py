@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, the_only
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.skyrl import FRAMEWORK
 from rl_sentinel.adapters.skyrl.context_parallel import boundaries
@@ -96,9 +96,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
     }.items():
         files = {path: source.replace(word, code) for path, source in files.items()}
     target = loads(FRAMEWORK, files)
-    (boundary,) = boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(boundaries(target))
 
 
 def test_answers(loads: Loads) -> None:

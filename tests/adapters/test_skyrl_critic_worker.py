@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict, rewritten
+from adapters.checks import Loads, answering, check_verdict, rewritten, the_only
 from adapters.kit.round_trip import check_round_trip
 from adapters.skyrl_worker_specimen import FILES
 from rl_sentinel.adapters.skyrl import FRAMEWORK
@@ -76,9 +76,7 @@ def _bound(loads: Loads, worker: str = WORKER, **broken: str) -> tuple[Target, B
         "skyrl/train/config.py": FILES["skyrl/train/config.py"].replace("use_kl_loss", "value_clip=0.5, use_kl_loss"),
     }
     target = loads(FRAMEWORK, files)
-    (boundary,) = boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(boundaries(target))
 
 
 def test_answers(loads: Loads) -> None:

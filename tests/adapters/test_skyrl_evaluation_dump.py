@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, check_verdict
+from adapters.checks import Loads, check_verdict, the_only
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.skyrl import FRAMEWORK
 from rl_sentinel.adapters.skyrl.evaluation_dump import boundaries
@@ -28,9 +28,7 @@ def _bound(loads: Loads, last: str = "first", other: str = "n") -> tuple[Target,
     target = loads(
         FRAMEWORK, {"skyrl/train/utils/trainer_utils.py": DUMP.replace("LAST", last).replace("OTHER", other)}
     )
-    (boundary,) = boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(boundaries(target))
 
 
 @pytest.mark.parametrize(

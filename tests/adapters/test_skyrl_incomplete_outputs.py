@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, judged_at, rewritten
+from adapters.checks import Loads, answering, by_setting, judged_at, rewritten
 from rl_sentinel.adapters.skyrl import FRAMEWORK, incomplete_outputs
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
@@ -79,8 +79,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
     }
     files = {path: rewritten(source, SOUND | broken) for path, source in files.items()}
     target = loads(FRAMEWORK, files)
-    made = [one for one in incomplete_outputs.boundaries(target) if isinstance(one, Boundary)]
-    return target, {setting: one for one in made for setting in one.settings}
+    return target, by_setting(incomplete_outputs.boundaries(target))
 
 
 def test_sound(loads: Loads) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict, judged_at, rewritten
+from adapters.checks import Loads, answering, check_verdict, judged_at, rewritten, the_only
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.skyrl import FRAMEWORK
 from rl_sentinel.adapters.skyrl.lora_servers import boundaries
@@ -53,9 +53,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
     source = rewritten(CLIENT, SOUND | broken)
     folder = "skyrl/backends/skyrl_train/inference_servers"
     target = loads(FRAMEWORK, {"skyrl/__init__.py": "", f"{folder}/remote_inference_client.py": source})
-    (boundary,) = boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(boundaries(target))
 
 
 def test_sound(loads: Loads) -> None:

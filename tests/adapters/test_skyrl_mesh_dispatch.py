@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict, rewritten
+from adapters.checks import Loads, answering, check_verdict, rewritten, the_only
 from adapters.kit.round_trip import check_round_trips
 from adapters.test_skyrl_rollout import CONFIG, PREPROCESS
 from rl_sentinel.adapters.skyrl import FRAMEWORK, mesh_dispatch
@@ -82,9 +82,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
         "skyrl/train/trainer.py": TRAINER,
     }
     target = loads(FRAMEWORK, tree)
-    (boundary,) = mesh_dispatch.boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(mesh_dispatch.boundaries(target))
 
 
 def test_reads_back(loads: Loads) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, the_only
 from adapters.kit.round_trip import check_round_trips
 from adapters.skyrl_worker_specimen import CONFIG, TRAINER
 from adapters.test_skyrl_rollout import PREPROCESS
@@ -88,9 +88,7 @@ def _bound(loads: Loads, *, extra: str = "0", order: str = "rows.argsort()") -> 
         "skyrl/train/trainer.py": TRAINER,
     }
     target = loads(FRAMEWORK, files)
-    (boundary,) = micro_batches.boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(micro_batches.boundaries(target))
 
 
 def test_sound(loads: Loads) -> None:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from adapters.checks import Loads, answering, check_verdict
+from adapters.checks import Loads, answering, by_setting, check_verdict
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.skyrl import FRAMEWORK, mini_batches
 from rl_sentinel.adapters.target import Target
@@ -87,8 +87,7 @@ def _bound(loads: Loads, **words: str) -> tuple[Target, dict[str, Boundary]]:
     for name, word in {**SOUND, **words}.items():
         files = {path: source.replace(name, word) for path, source in files.items()}
     target = loads(FRAMEWORK, files)
-    every = [b for b in mini_batches.boundaries(target) if isinstance(b, Boundary)]
-    return target, {setting: b for b in every for setting in b.settings}
+    return target, by_setting(mini_batches.boundaries(target))
 
 
 def test_answers(loads: Loads) -> None:

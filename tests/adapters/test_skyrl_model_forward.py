@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict, rewritten
+from adapters.checks import Loads, answering, check_verdict, rewritten, the_bound
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.skyrl import FRAMEWORK, model_forward
 from rl_sentinel.adapters.target import Target
@@ -41,7 +41,7 @@ SOUND = {"FIRST": "1", "PACKED": "self.use_sample_packing", "HEAT": "temperature
 def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
     source = rewritten(MODEL, SOUND | broken)
     target = loads(FRAMEWORK, {"skyrl/backends/skyrl_train/workers/model_wrapper.py": source})
-    (boundary,) = (one for one in model_forward.boundaries(target) if isinstance(one, Boundary))
+    boundary = the_bound(model_forward.boundaries(target))
     return target, boundary
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from adapters.checks import Loads, answering, check_verdict, outputs_of
+from adapters.checks import Loads, answering, check_verdict, outputs_of, the_only
 from adapters.kit.round_trip import check_round_trips
 from adapters.skyrl_worker_specimen import FILES
 from rl_sentinel.adapters.skyrl import FRAMEWORK, packed_supervised
@@ -136,9 +136,7 @@ def _bound(
         f"{place}/workers/megatron/megatron_model_wrapper.py": MEGATRON.replace("FACTOR", factor),
     }
     target = loads(FRAMEWORK, {**FILES, **files})
-    (boundary,) = packed_supervised.boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(packed_supervised.boundaries(target))
 
 
 def test_by_hand(loads: Loads) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict, rewritten
+from adapters.checks import Loads, answering, check_verdict, rewritten, the_only
 from adapters.kit.round_trip import check_round_trip
 from adapters.skyrl_worker_specimen import FILES
 from rl_sentinel.adapters.skyrl import FRAMEWORK
@@ -66,9 +66,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
         preprocess: FILES[preprocess] + PROMPTS,
     }
     target = loads(FRAMEWORK, files)
-    (boundary,) = boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(boundaries(target))
 
 
 def test_answers(loads: Loads) -> None:

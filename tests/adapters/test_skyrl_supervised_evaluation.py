@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from adapters.checks import Loads, check_verdict, outputs_of
+from adapters.checks import Loads, check_verdict, outputs_of, the_bound
 from adapters.kit.round_trip import check_round_trips
 from adapters.skyrl_worker_specimen import FILES
 from adapters.test_skyrl_supervised import COLLATORS
@@ -51,7 +51,7 @@ def _bound(loads: Loads, divisor: str = "1", weight: str = "tokens", mode: str =
         "skyrl/train/sft_trainer.py": TRAINER.replace("WEIGHT", weight),
     }
     target = loads(FRAMEWORK, {**FILES, **files})
-    (bound,) = [one for one in supervised_evaluation.boundaries(target) if isinstance(one, Boundary)]
+    bound = the_bound(supervised_evaluation.boundaries(target))
     return target, bound
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from adapters.checks import Loads, answering, check_verdict, outputs_of, rewritten
+from adapters.checks import Loads, answering, check_verdict, outputs_of, rewritten, the_bound
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.skyrl import FRAMEWORK
 from rl_sentinel.adapters.skyrl.supervised_loop import boundaries
@@ -61,7 +61,7 @@ SETTINGS = ("2 epochs, batches in turn", "2 epochs, batches ahead")
 def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
     source = rewritten(TRAINER, SOUND | broken)
     target = loads(FRAMEWORK, {"skyrl/train/config/sft_config.py": CONFIG, "skyrl/train/sft_trainer.py": source})
-    (boundary,) = (one for one in boundaries(target) if isinstance(one, Boundary))
+    boundary = the_bound(boundaries(target))
     return target, boundary
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict, rewritten
+from adapters.checks import Loads, answering, by_setting, check_verdict, rewritten
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.skyrl import FRAMEWORK, training_loop
 from rl_sentinel.adapters.target import Target
@@ -107,8 +107,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
         "skyrl/train/utils/trajectory_logging.py": LOGGER,
     }
     target = loads(FRAMEWORK, files)
-    made = [one for one in training_loop.boundaries(target) if isinstance(one, Boundary)]
-    return target, {setting: one for one in made for setting in one.settings}
+    return target, by_setting(training_loop.boundaries(target))
 
 
 def test_all_boundaries_answer(loads: Loads) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, check_verdict
+from adapters.checks import Loads, check_verdict, the_bound
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.skyrl import FRAMEWORK, weight_buckets
 from rl_sentinel.adapters.target import Target
@@ -49,7 +49,7 @@ def _bound(loads: Loads, together: str = "True", first: str = "0") -> tuple[Targ
     source = EXTRACTOR.replace("TOGETHER", together).replace("FIRST", first)
     worker = "skyrl/backends/skyrl_train/workers/megatron/megatron_worker.py"
     target = loads(FRAMEWORK, {"skyrl/__init__.py": "", worker: source})
-    (bound,) = [one for one in weight_buckets.boundaries(target) if isinstance(one, Boundary)]
+    bound = the_bound(weight_buckets.boundaries(target))
     return target, bound
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, check_verdict
+from adapters.checks import Loads, by_setting, check_verdict
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.skyrl import FRAMEWORK, weight_updates
 from rl_sentinel.adapters.target import Target
@@ -88,8 +88,7 @@ def _bound(loads: Loads, **words: str) -> tuple[Target, dict[str, Boundary]]:
     for name, word in {**SOUND, **words}.items():
         files = {path: source.replace(name, word) for path, source in files.items()}
     target = loads(FRAMEWORK, files)
-    bound = [one for one in weight_updates.boundaries(target) if isinstance(one, Boundary)]
-    return target, {setting: one for one in bound for setting in one.settings}
+    return target, by_setting(weight_updates.boundaries(target))
 
 
 def test_engines_that_sample_from_whole_weights(loads: Loads) -> None:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from adapters.checks import Loads, answering, check_verdict, outputs_of
+from adapters.checks import Loads, answering, check_verdict, outputs_of, the_only
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_specimen import overlay
 from rl_sentinel.adapters.target import Target
@@ -36,9 +36,7 @@ MASK = "attention_mask[:, -logits_to_keep:]"
 def _bound(loads: Loads, mask: str = MASK, sign: str = "-") -> tuple[Target, Boundary]:
     source = TRAINER.replace("MASK", mask).replace("SIGN", sign)
     target = loads(FRAMEWORK, {"trl/experimental/a2po/a2po_trainer.py": source}, overlay())
-    (boundary,) = a2po.boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(a2po.boundaries(target))
 
 
 def test_by_hand(loads: Loads) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, the_only
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_specimen import files, filled, overlay
 from rl_sentinel.adapters.target import Target
@@ -60,9 +60,7 @@ def _bound(loads: Loads, **choices: str) -> tuple[Target, Boundary]:
     tree["trl/trainer/distillation_config.py"] = tree["trl/trainer/grpo_config.py"].replace("GRPO", "Distillation")
     tree["trl/trainer/distillation_trainer.py"] = filled(TRAINER, SOUND | choices)
     target = loads(FRAMEWORK, tree, overlay())
-    (boundary,) = distillation_table.boundaries(target)
-    assert isinstance(boundary, Boundary), boundary
-    return target, boundary
+    return target, the_only(distillation_table.boundaries(target))
 
 
 def test_answers_and_reads_back(loads: Loads) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict
+from adapters.checks import Loads, answering, by_setting, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_inline_specimen import files, overlay
 from rl_sentinel.adapters.target import Target
@@ -18,7 +18,7 @@ def _bound(target: Target) -> dict[str, Boundary]:
     """Setting -> boundary."""
     every = [b for module in (sampling, inline_prompts) for b in module.boundaries(target)]
     assert [b.reason for b in every if isinstance(b, Unbound)] == []
-    return {setting: b for b in every if isinstance(b, Boundary) for setting in b.settings}
+    return by_setting(every)
 
 
 def test_all_boundaries_answer(loads: Loads) -> None:

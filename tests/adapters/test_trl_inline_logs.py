@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, the_only
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_inline_specimen import files, overlay
 from rl_sentinel.adapters.target import Target
@@ -46,9 +46,7 @@ GRPO = """
 def _bound(loads: Loads, asked: str = "everyone", logged: str = "completion_ids") -> tuple[Target, Boundary]:
     text = GRPO.replace("{asked}", asked).replace("{logged}", logged)
     target = loads(FRAMEWORK, {**files(), "trl/trainer/grpo_trainer.py": text}, overlay())
-    (boundary,) = inline_logs.boundaries(target)
-    assert isinstance(boundary, Boundary), boundary
-    return target, boundary
+    return target, the_only(inline_logs.boundaries(target))
 
 
 def test_answers_and_reads_back(loads: Loads) -> None:

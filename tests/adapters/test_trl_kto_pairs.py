@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, judged_at
+from adapters.checks import Loads, answering, judged_at, the_only
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_data_specimen import DATASETS, TRANSFORMERS
 from adapters.trl_specimen import overlay
@@ -59,9 +59,7 @@ def _bound(loads: Loads, order: str = SOUND) -> tuple[Target, Boundary]:
         "trl/trainer/kto_trainer.py": KTO.replace(" ORDER", order),
     }
     target = loads(FRAMEWORK, tree, {**overlay(), "transformers.py": TRANSFORMERS, "datasets.py": DATASETS})
-    (boundary,) = boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(boundaries(target))
 
 
 def test_answers_and_reads_back(loads: Loads) -> None:

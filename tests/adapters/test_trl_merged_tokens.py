@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, judged_at
+from adapters.checks import Loads, answering, judged_at, the_only
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_specimen import overlay
 from rl_sentinel.adapters.target import Target
@@ -58,9 +58,7 @@ PRODUCT = """
 
 def _bound(loads: Loads, text: str) -> tuple[Target, Boundary]:
     target = loads(FRAMEWORK, {"trl/experimental/gold/gold_trainer.py": text}, overlay())
-    (boundary,) = merged_tokens.boundaries(target)
-    assert isinstance(boundary, Boundary), boundary
-    return target, boundary
+    return target, the_only(merged_tokens.boundaries(target))
 
 
 @pytest.mark.parametrize("text", [FIRST.replace("{place}", "place"), SEVERAL.replace("{whole}", "group[-1]"), PRODUCT])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, the_bound
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_pairs_specimen import TRANSFORMERS, files
 from adapters.trl_specimen import overlay
@@ -55,7 +55,7 @@ def _bound(loads: Loads, **choices: str) -> tuple[Target, Boundary]:
         {name: text for name, text in tree.items() if "kto" not in name},
         {**overlay(), "transformers.py": TRANSFORMERS},
     )
-    (boundary,) = (b for b in boundaries(target) if isinstance(b, Boundary))
+    boundary = the_bound(boundaries(target))
     return target, boundary
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, judged_at
+from adapters.checks import Loads, answering, by_setting, judged_at
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_pairs_specimen import TRANSFORMERS, files
 from adapters.trl_specimen import overlay
@@ -40,7 +40,7 @@ def _bound(loads: Loads, gather: str = "gather", times: str = "int(count)") -> t
     device = 'device = torch.device("cpu")\n'
     tree["trl/trainer/base.py"] = base.replace(device, f"{device}        alone = staticmethod(torch.clone)\n")
     target = loads(FRAMEWORK, tree, {**overlay(), "transformers.py": TRANSFORMERS})
-    return target, {name: b for b in boundaries(target) if isinstance(b, Boundary) for name in b.settings}
+    return target, by_setting(boundaries(target))
 
 
 def test_answers_and_reads_back(loads: Loads) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, the_only
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_pairs_specimen import TRANSFORMERS
 from adapters.trl_specimen import overlay
@@ -62,9 +62,7 @@ def _bound(loads: Loads, seeded: str = "torch.manual_seed(args.seed)") -> tuple[
     }
     saved = TRANSFORMERS.replace("\n    class PreTrained", SAVED)
     target = loads(FRAMEWORK, tree, {**overlay(), "transformers.py": saved})
-    (boundary,) = reward_head.boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(reward_head.boundaries(target))
 
 
 def test_answers_and_reads_back(loads: Loads) -> None:

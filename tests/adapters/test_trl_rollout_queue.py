@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, the_only
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_async_specimen import files
 from adapters.trl_specimen import filled, overlay
@@ -48,9 +48,7 @@ def _bound(loads: Loads, **choices: str) -> tuple[Target, Boundary]:
     source = filled(MODULE, SOUND | choices)
     tree = {**files(), "trl/experimental/async_grpo/async_grpo_trainer.py": source}
     target = loads(FRAMEWORK, tree, overlay())
-    (boundary,) = rollout_queue.boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(rollout_queue.boundaries(target))
 
 
 def test_answers_and_reads_back(loads: Loads) -> None:

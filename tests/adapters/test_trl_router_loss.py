@@ -2,12 +2,11 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, the_only
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_pairs_specimen import TRANSFORMERS, files
 from adapters.trl_specimen import overlay
 from rl_sentinel.adapters.trl import FRAMEWORK, router_loss
-from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.setting_arrives_changed import LAW as CFG004
 
 LIBRARIES = {**overlay(), "transformers.py": TRANSFORMERS}
@@ -30,8 +29,7 @@ def test_how_often_it_counts(loads: Loads, times: str, sound: bool) -> None:
     """The router's loss counts once, by its coefficient."""
     tree, place = files(), "trl/trainer/sft_trainer.py"
     target = loads(FRAMEWORK, {**tree, place: tree[place] + ROUTER.replace("{times}", times)}, LIBRARIES)
-    (boundary,) = router_loss.boundaries(target)
-    assert isinstance(boundary, Boundary)
+    boundary = the_only(router_loss.boundaries(target))
     check_verdict(CFG004, boundary, "router", target, found=not sound)
     if sound:
         assert answering({("router", "router"): boundary}, target) == []

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict, rewritten
+from adapters.checks import Loads, answering, check_verdict, rewritten, the_only
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_async_specimen import files
 from adapters.trl_specimen import overlay
@@ -35,9 +35,7 @@ SOUND = {"PLACES": ":-1", "COUNT": "mask", "PARTS": "self.current_gradient_accum
 def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
     source = rewritten(TRAINER, SOUND | broken)
     target = loads(FRAMEWORK, {**files(), "trl/experimental/ssd/ssd_trainer.py": source}, overlay())
-    (boundary,) = ssd.boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(ssd.boundaries(target))
 
 
 def test_answers_and_reads_back(loads: Loads) -> None:

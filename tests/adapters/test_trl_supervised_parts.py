@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, the_only
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_pairs_specimen import TRANSFORMERS, files
 from adapters.trl_specimen import overlay
@@ -42,9 +42,7 @@ def _bound(
     loads: Loads, labels: str = "shift_labels", gathers: str = "self.accelerator.gather"
 ) -> tuple[Target, Boundary]:
     target = _target(loads, labels, gathers)
-    (boundary,) = supervised_parts.boundaries(target)
-    assert isinstance(boundary, Boundary), boundary
-    return target, boundary
+    return target, the_only(supervised_parts.boundaries(target))
 
 
 def test_answers_and_reads_back(loads: Loads) -> None:

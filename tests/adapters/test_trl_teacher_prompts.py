@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, the_only
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_async_specimen import files
 from adapters.trl_specimen import filled, overlay
@@ -75,9 +75,7 @@ def _bound(loads: Loads, **choices: str) -> tuple[Target, Boundary]:
     source = filled(MODULE, SOUND | choices)
     tree = {**files(), "trl/experimental/sdpo/sdpo_trainer.py": source}
     target = loads(FRAMEWORK, tree, {**overlay(), "transformers.py": TRANSFORMERS})
-    (boundary,) = teacher_prompts.boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(teacher_prompts.boundaries(target))
 
 
 def test_answers_and_reads_back(loads: Loads) -> None:

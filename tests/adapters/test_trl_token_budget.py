@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, the_only
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_async_specimen import files
 from adapters.trl_specimen import filled, overlay
@@ -52,9 +52,7 @@ SOUND = {"needs": 'row.size() + len(sample["input_ids"])', "opens": "pass"}
 def _bound(loads: Loads, **choices: str) -> tuple[Target, Boundary]:
     source = filled(MODULE, SOUND | choices)
     target = loads(FRAMEWORK, {**files(), "trl/experimental/async_grpo/async_grpo_trainer.py": source}, overlay())
-    (boundary,) = token_budget.boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(token_budget.boundaries(target))
 
 
 def test_answers_and_reads_back(loads: Loads) -> None:

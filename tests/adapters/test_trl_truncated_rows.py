@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, judged_at
+from adapters.checks import Loads, answering, by_setting, judged_at
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_data_specimen import DATASETS, TRANSFORMERS
 from adapters.trl_specimen import overlay
@@ -99,8 +99,7 @@ def _load(loads: Loads, trainer: str, fields: str) -> tuple[Target, dict[str, Bo
         "trl/trainer/dpo_trainer.py": trainer,
     }
     target = loads(FRAMEWORK, tree, {**overlay(), "transformers.py": TRANSFORMERS, "datasets.py": DATASETS})
-    found = [b for b in boundaries(target) if isinstance(b, Boundary)]
-    return target, {name: b for b in found for name in b.settings}
+    return target, by_setting(boundaries(target))
 
 
 def _broken(target: Target, bound: dict[str, Boundary]) -> set[str]:

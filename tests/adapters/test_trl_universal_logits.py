@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, the_only
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_specimen import overlay
 from rl_sentinel.adapters.target import Target
@@ -62,9 +62,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
         text = text.replace("{" + name + "}", code)
     tree = {"trl/experimental/gold/gold_trainer.py": text}
     target = loads(FRAMEWORK, tree, overlay())
-    (boundary,) = universal_logits.boundaries(target)
-    assert isinstance(boundary, Boundary), boundary
-    return target, boundary
+    return target, the_only(universal_logits.boundaries(target))
 
 
 def test_answers_and_reads_back(loads: Loads) -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from adapters.areal_specimen import CONFIG
-from adapters.checks import Loads, outputs_of
+from adapters.checks import Loads, by_setting, outputs_of
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.advantages import BY_PROMPT, FAMILIES, PATH, boundaries
 from rl_sentinel.adapters.areal.arguments import CONFIG as CONFIGURATION
@@ -65,7 +65,7 @@ def _batch(**more: torch.Tensor) -> Batch:
 def _bound(target: Target) -> dict[str, Boundary]:
     every = list(boundaries(target))
     assert not [b for b in every if isinstance(b, Unbound)]
-    return {setting: b for b in every if isinstance(b, Boundary) for setting in b.settings}
+    return by_setting(every)
 
 
 def test_each_token_comes_back_at_its_place(loads: Loads) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict, judged_at, rewritten
+from adapters.checks import Loads, answering, check_verdict, judged_at, rewritten, the_only
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.checkpoints import boundaries
@@ -36,9 +36,7 @@ SOUND = {"LOADS": "True", "RESTORED": "True"}
 def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
     source = rewritten(MANAGER, SOUND | broken)
     target = loads(FRAMEWORK, {"areal/__init__.py": "", "areal/engine/megatron_utils/checkpointer.py": source})
-    (boundary,) = boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(boundaries(target))
 
 
 def test_sound(loads: Loads) -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from adapters.areal_specimen import CONFIG
-from adapters.checks import Loads, check_verdict, outputs_of
+from adapters.checks import Loads, by_setting, check_verdict, outputs_of
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.arguments import rejection
 from rl_sentinel.adapters.areal.correction import FAMILIES, PATH, boundaries
@@ -51,7 +51,7 @@ def _batch() -> Batch:
 def _bound(target: Target) -> dict[str, Boundary]:
     found = list(boundaries(target))
     assert not [b for b in found if isinstance(b, Unbound)]
-    return {setting: b for b in found if isinstance(b, Boundary) for setting in b.settings}
+    return by_setting(found)
 
 
 def test_only_trained_tokens_are_rejected(loads: Loads) -> None:

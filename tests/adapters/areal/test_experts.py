@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict, rewritten
+from adapters.checks import Loads, answering, check_verdict, rewritten, the_only
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.experts import boundaries
@@ -68,9 +68,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
     source = rewritten(LAYER, SOUND | broken)
     folder = "areal/experimental/models/archon/moe"
     target = loads(FRAMEWORK, {"areal/__init__.py": "", f"{folder}/args.py": ARGS, f"{folder}/moe.py": source})
-    (boundary,) = boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(boundaries(target))
 
 
 def test_sound(loads: Loads) -> None:

@@ -5,7 +5,7 @@ import torch
 
 from adapters.areal.test_earlier_engines import TENSORS
 from adapters.areal_specimen import CONFIG
-from adapters.checks import Loads, check_verdict, outputs_of
+from adapters.checks import Loads, check_verdict, outputs_of, the_only
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.forward import boundaries
@@ -150,9 +150,7 @@ def _tree(
 
 def _bound(loads: Loads, tree: dict[str, str]) -> tuple[Target, Boundary]:
     target = loads(FRAMEWORK, tree)
-    (only,) = boundaries(target)
-    assert isinstance(only, Boundary)
-    return target, only
+    return target, the_only(boundaries(target))
 
 
 def test_arguments_read_back(loads: Loads) -> None:

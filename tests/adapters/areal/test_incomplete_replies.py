@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, judged_at, rewritten
+from adapters.checks import Loads, answering, judged_at, rewritten, the_bound
 from rl_sentinel.adapters.areal import FRAMEWORK, incomplete_replies
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
@@ -106,7 +106,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
         "areal/utils/data.py": DATA,
     }
     target = loads(FRAMEWORK, files)
-    (boundary,) = (one for one in incomplete_replies.boundaries(target) if isinstance(one, Boundary))
+    boundary = the_bound(incomplete_replies.boundaries(target))
     return target, boundary
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, the_only
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.lora import boundaries
@@ -33,9 +33,7 @@ ENGINE = """
 
 def _bound(loads: Loads, name: str) -> tuple[Target, Boundary]:
     target = loads(FRAMEWORK, {"areal/__init__.py": "", "areal/engine/fsdp_engine.py": ENGINE.replace("NAME", name)})
-    (boundary,) = boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(boundaries(target))
 
 
 def test_sound(loads: Loads) -> None:

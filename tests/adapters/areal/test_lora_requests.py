@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict, judged_at, rewritten
+from adapters.checks import Loads, answering, check_verdict, judged_at, rewritten, the_only
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.lora_requests import boundaries
@@ -70,9 +70,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
         "areal/engine/sglang_remote.py": source,
     }
     target = loads(FRAMEWORK, tree)
-    (boundary,) = boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(boundaries(target))
 
 
 def test_sound(loads: Loads) -> None:

@@ -5,7 +5,7 @@ import torch
 
 from adapters.areal.test_updates import FIELDS, TRACKER, TRAINERS
 from adapters.areal_specimen import CONFIG
-from adapters.checks import Loads, check_verdict, outputs_of
+from adapters.checks import Loads, by_setting, check_verdict, outputs_of
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.updates import boundaries
@@ -79,7 +79,7 @@ def _bound(loads: Loads, parts: str = "len(parts)", shift: str = "1") -> tuple[T
         "areal/trainer/ppo/critic.py": trainers,
     }
     target = loads(FRAMEWORK, files)
-    return target, {setting: b for b in boundaries(target) if isinstance(b, Boundary) for setting in b.settings}
+    return target, by_setting(boundaries(target))
 
 
 def test_updates_by_hand(loads: Loads) -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from adapters.areal_specimen import CONFIG
-from adapters.checks import Loads, check_verdict, judged_at, rewritten
+from adapters.checks import Loads, by_setting, check_verdict, judged_at, rewritten
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.micro_batches import FAMILIES, KEYS, boundaries
@@ -69,7 +69,7 @@ def _bound(
     data = rewritten(DATA, words)
     tree = {"areal/__init__.py": "", "areal/api/cli_args.py": CONFIG + SPEC, "areal/utils/data.py": data}
     target = loads(FRAMEWORK, tree)
-    found = {setting: b for b in boundaries(target) if isinstance(b, Boundary) for setting in b.settings}
+    found = by_setting(boundaries(target))
     assert set(found) == set(FAMILIES)
     return target, found
 

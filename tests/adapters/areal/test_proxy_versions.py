@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, judged_at, rewritten
+from adapters.checks import Loads, answering, judged_at, rewritten, the_bound
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.areal import FRAMEWORK, proxy_versions
 from rl_sentinel.adapters.target import Target
@@ -56,7 +56,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
         "areal/utils/async_util.py": "run_async_task = None",
     }
     target = loads(FRAMEWORK, files)
-    (found,) = (b for b in proxy_versions.boundaries(target) if isinstance(b, Boundary))
+    found = the_bound(proxy_versions.boundaries(target))
     return target, found
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict, rewritten
+from adapters.checks import Loads, answering, check_verdict, rewritten, the_only
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.remote_rollouts import boundaries
@@ -41,9 +41,7 @@ SOUND = {"OPTIONS": "**options"}
 def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
     source = rewritten(CONTROLLER, SOUND | broken)
     target = loads(FRAMEWORK, {"areal/infra/controller/rollout_controller.py": source})
-    (boundary,) = boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(boundaries(target))
 
 
 def test_answers(loads: Loads) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, the_bound
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.areal import FRAMEWORK, rollout_pauses
 from rl_sentinel.adapters.target import Target
@@ -44,7 +44,7 @@ def _bound(loads: Loads, broken: str = "") -> tuple[Target, Boundary]:
         controller = controller.replace(word, str(word != broken))
     files = {"areal/__init__.py": "", "areal/infra/controller/rollout_controller.py": controller}
     target = loads(FRAMEWORK, files)
-    (found,) = (b for b in rollout_pauses.boundaries(target) if isinstance(b, Boundary))
+    found = the_bound(rollout_pauses.boundaries(target))
     return target, found
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict, rewritten
+from adapters.checks import Loads, answering, check_verdict, rewritten, the_bound
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK, sessions
 from rl_sentinel.adapters.target import Target
@@ -80,7 +80,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
         "areal/experimental/openai/cache.py": source,
     }
     target = loads(FRAMEWORK, tree)
-    (boundary,) = (one for one in sessions.boundaries(target) if isinstance(one, Boundary))
+    boundary = the_bound(sessions.boundaries(target))
     return target, boundary
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict, rewritten
+from adapters.checks import Loads, answering, check_verdict, rewritten, the_bound
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK, staleness
 from rl_sentinel.adapters.target import Target
@@ -55,7 +55,7 @@ def _bound(loads: Loads, *, older: bool = False, **broken: str) -> tuple[Target,
     source = rewritten(source, SOUND | broken)
     part = "core" if older else "infra"
     target = loads(FRAMEWORK, {"areal/__init__.py": "", f"areal/{part}/staleness_manager.py": source})
-    (boundary,) = (one for one in staleness.boundaries(target) if isinstance(one, Boundary))
+    boundary = the_bound(staleness.boundaries(target))
     return target, boundary
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from adapters.checks import Loads, answering, check_verdict, outputs_of, rewritten
+from adapters.checks import Loads, answering, check_verdict, outputs_of, rewritten, the_bound
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.stats_log import boundaries
@@ -44,7 +44,7 @@ SOUND = {"FIRST": "-1", "LOADED": "state['latest']", "NEXT": "max(global_step, s
 def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
     source = rewritten(LOGGER, SOUND | broken)
     target = loads(FRAMEWORK, {"areal/utils/stats_logger.py": source}, {"wandb.py": "def init(): raise OSError"})
-    (boundary,) = (one for one in boundaries(target) if isinstance(one, Boundary))
+    boundary = the_bound(boundaries(target))
     return target, boundary
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from adapters.areal.test_updates import TRACKER
-from adapters.checks import Loads, check_verdict, outputs_of
+from adapters.checks import Loads, check_verdict, outputs_of, the_only
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.supervised import boundaries
@@ -39,9 +39,7 @@ def _bound(loads: Loads, *, from_logits: bool, skips: bool = True) -> tuple[Targ
     source = source.replace("ROLLED", "torch.roll(loss_mask, -1)" if from_logits else "loss_mask")
     tree = {"areal/trainer/sft/lm_engine.py": source, "areal/utils/stats_tracker.py": TRACKER}
     target = loads(FRAMEWORK, {"areal/__init__.py": "", **tree})
-    (boundary,) = boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(boundaries(target))
 
 
 def test_by_hand(loads: Loads) -> None:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from adapters.checks import Loads, answering, check_verdict, outputs_of
+from adapters.checks import Loads, answering, by_setting, check_verdict, outputs_of
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK, teacher
 from rl_sentinel.adapters.target import Target
@@ -70,8 +70,7 @@ def _bound(loads: Loads, **words: str) -> tuple[Target, dict[str, Boundary]]:
         "areal/engine/vllm_remote.py": VLLM,
     }
     target = loads(FRAMEWORK, files)
-    every = [b for b in teacher.boundaries(target) if isinstance(b, Boundary)]
-    return target, {setting: b for b in every for setting in b.settings}
+    return target, by_setting(teacher.boundaries(target))
 
 
 def test_answers(loads: Loads) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict, rewritten
+from adapters.checks import Loads, answering, check_verdict, rewritten, the_only
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.training_loop import boundaries
@@ -39,9 +39,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
     source = rewritten(TRAINER, SOUND | broken)
     files = {"areal/trainer/rl_trainer.py": source, "areal/infra.py": "def is_single_controller():\n    return True"}
     target = loads(FRAMEWORK, files)
-    (boundary,) = boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(boundaries(target))
 
 
 def test_answers(loads: Loads) -> None:
@@ -74,8 +72,7 @@ ONE_BATCH = """
 def test_release_with_one_batch(loads: Loads, updated: str, found: bool) -> None:
     """Older trainers have one batch of all prompts, and no teacher."""
     target = loads(FRAMEWORK, {"areal/experimental/trainer/rl.py": ONE_BATCH.replace("UPDATED", updated)})
-    (boundary,) = boundaries(target)
-    assert isinstance(boundary, Boundary)
+    boundary = the_only(boundaries(target))
     assert boundary.path == "areal.experimental.trainer.rl.PPOTrainer.train"
     assert "teacher_logp" not in boundary.outputs
     check_round_trip(target, boundary)

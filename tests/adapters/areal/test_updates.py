@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from adapters.areal_specimen import CONFIG
-from adapters.checks import Loads, check_verdict, outputs_of
+from adapters.checks import Loads, by_setting, check_verdict, outputs_of
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.update_families import ACTOR_FAMILIES
@@ -222,7 +222,7 @@ def _sharing(*, gathered: bool = True, labels: str = 'self.own(part["input_ids"]
 def _bound(target: Target) -> dict[str, Boundary]:
     every = list(boundaries(target))
     assert [b.reason for b in every if isinstance(b, Unbound)] == []
-    return {setting: b for b in every if isinstance(b, Boundary) for setting in b.settings}
+    return by_setting(every)
 
 
 def _batch() -> Batch:

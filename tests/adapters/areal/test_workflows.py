@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict, rewritten
+from adapters.checks import Loads, answering, by_setting, check_verdict, rewritten
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK, workflows
 from rl_sentinel.adapters.target import Target
@@ -104,8 +104,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
         "areal/workflow/multi_turn.py": source,
     }
     target = loads(FRAMEWORK, tree)
-    every = [one for one in workflows.boundaries(target) if isinstance(one, Boundary)]
-    return target, {setting: one for one in every for setting in one.settings}
+    return target, by_setting(workflows.boundaries(target))
 
 
 def test_sound(loads: Loads) -> None:

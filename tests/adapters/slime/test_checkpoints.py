@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from adapters.checks import Loads, check_verdict, outputs_of
+from adapters.checks import Loads, check_verdict, outputs_of, the_bound
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.slime import FRAMEWORK
 from rl_sentinel.adapters.slime.checkpoints import boundaries
@@ -82,7 +82,7 @@ OPTIONS = """
 def _restarted(loads: Loads, *, anew: bool = False, drops: bool = False) -> tuple[Target, Boundary]:
     text = OPTIONS.replace("BRIDGE_STARTS_ANEW", str(anew)).replace("DROPS_OPTIMIZER", str(drops))
     target = loads(FRAMEWORK, {"slime/utils/arguments.py": text})
-    (boundary,) = (b for b in boundaries(target) if isinstance(b, Boundary))
+    boundary = the_bound(boundaries(target))
     return target, boundary
 
 

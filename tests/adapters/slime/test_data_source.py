@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, the_only
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.slime import FRAMEWORK, data_source
 from rl_sentinel.adapters.target import Target
@@ -74,9 +74,7 @@ def _bound(loads: Loads, start: str = "False", shuffles: str = "True") -> tuple[
         "slime/rollout/data_source.py": source,
     }
     target = loads(FRAMEWORK, files)
-    (boundary,) = data_source.boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(data_source.boundaries(target))
 
 
 def test_answers(loads: Loads) -> None:

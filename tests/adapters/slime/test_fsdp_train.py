@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from adapters.checks import Loads, answering, check_verdict
+from adapters.checks import Loads, answering, by_setting, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.slime.test_fsdp import PACKING
 from adapters.slime_specimen import files
@@ -132,8 +132,7 @@ def _bound(loads: Loads, broken: dict[str, str]) -> tuple[Target, dict[str, Boun
     )
     tree = {f"{backend}/data_packing.py": packing, f"{backend}/actor.py": actor}
     target = loads(FRAMEWORK, files(fixed=True) | tree)
-    made = [one for one in fsdp_train.boundaries(target) if isinstance(one, Boundary)]
-    return target, {setting: one for one in made for setting in one.settings}
+    return target, by_setting(fsdp_train.boundaries(target))
 
 
 def test_by_hand(loads: Loads) -> None:

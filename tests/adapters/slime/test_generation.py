@@ -4,7 +4,7 @@ from types import ModuleType
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict
+from adapters.checks import Loads, answering, by_setting, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.slime_rollout_specimen import files
 from rl_sentinel.adapters.slime import FRAMEWORK, asynchronous_rollout, evaluation, generation, rollout_loop
@@ -19,8 +19,7 @@ from rl_sentinel.laws.valid_input_raises import LAW as RAI001
 
 def _bound(loads: Loads, module: ModuleType, **broken: str) -> tuple[Target, dict[str, Boundary]]:
     target = loads(FRAMEWORK, files(**broken))
-    every = [b for b in module.boundaries(target) if isinstance(b, Boundary)]
-    return target, {setting: b for b in every for setting in b.settings}
+    return target, by_setting(module.boundaries(target))
 
 
 @pytest.mark.parametrize(
@@ -58,6 +57,6 @@ def test_revisions_without_log_probs(loads: Loads) -> None:
     early = {place: text.replace("rollout_log_probs", "others") for place, text in files().items()}
     early["slime/ray/buffer.py"] = early["slime/ray/buffer.py"].replace('"others"', '"other"')
     target = loads(FRAMEWORK, early)
-    every = {s: b for b in generation.boundaries(target) if isinstance(b, Boundary) for s in b.settings}
+    every = by_setting(generation.boundaries(target))
     assert set(every["default"].outputs) == {"reward", "token", "mask"}
     assert answering({("specimen", setting): boundary for setting, boundary in every.items()}, target) == []

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from adapters.checks import Loads, check_verdict, outputs_of
+from adapters.checks import Loads, by_setting, check_verdict, outputs_of
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.slime import FRAMEWORK, learning_rates
 from rl_sentinel.adapters.target import Target
@@ -41,8 +41,7 @@ SIZE = "args.global_batch_size"
 def _bound(loads: Loads, decay: str = SIZE, warm: str = SIZE) -> tuple[Target, dict[str, Boundary]]:
     source = MODEL.replace("DECAY", decay).replace("WARM", warm)
     target = loads(FRAMEWORK, {"slime/backends/megatron_utils/model.py": source})
-    made = [one for one in learning_rates.boundaries(target) if isinstance(one, Boundary)]
-    return target, {setting: one for one in made for setting in one.settings}
+    return target, by_setting(learning_rates.boundaries(target))
 
 
 def test_by_hand(loads: Loads) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict, judged_at, rewritten
+from adapters.checks import Loads, answering, check_verdict, judged_at, rewritten, the_only
 from adapters.kit.round_trip import check_round_trip
 from adapters.slime_specimen import SAMPLE
 from rl_sentinel.adapters.slime import FRAMEWORK
@@ -39,9 +39,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
         "examples/multi_agent/agent_system.py": source,
     }
     target = loads(FRAMEWORK, tree)
-    (boundary,) = boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(boundaries(target))
 
 
 def test_sound(loads: Loads) -> None:

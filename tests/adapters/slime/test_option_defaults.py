@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from adapters.checks import Loads, answering, judged_at, outputs_of, rewritten
+from adapters.checks import Loads, answering, by_setting, judged_at, outputs_of, rewritten
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.slime import FRAMEWORK
 from rl_sentinel.adapters.slime.option_defaults import boundaries
@@ -53,8 +53,7 @@ SOUND = {
 def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
     source = rewritten(OPTIONS, SOUND | broken)
     target = loads(FRAMEWORK, {"slime/utils/arguments.py": source})
-    made = [one for one in boundaries(target) if isinstance(one, Boundary)]
-    return target, {setting: one for one in made for setting in one.settings}
+    return target, by_setting(boundaries(target))
 
 
 def test_all_boundaries_answer(loads: Loads) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict, rewritten
+from adapters.checks import Loads, answering, check_verdict, rewritten, the_only
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.slime import FRAMEWORK
 from rl_sentinel.adapters.slime.teacher_server import boundaries
@@ -50,9 +50,7 @@ SOUND = {"MASK": "loss_mask", "WORKER": "worker"}
 def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
     source = rewritten(SERVER, SOUND | broken)
     target = loads(FRAMEWORK, {"slime/backends/megatron_utils/server/megatron_server.py": source})
-    (boundary,) = boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(boundaries(target))
 
 
 def test_answers(loads: Loads) -> None:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from adapters.checks import Loads, check_verdict, outputs_of
+from adapters.checks import Loads, by_setting, check_verdict, outputs_of
 from adapters.kit.round_trip import check_round_trip
 from adapters.slime_trajectory_specimen import MANAGER, TYPES
 from rl_sentinel.adapters.slime import FRAMEWORK
@@ -18,7 +18,7 @@ def _bound(loads: Loads, aligned: str = "row.reply", divisor: str = "1") -> tupl
     manager = MANAGER.replace("ALIGNED", aligned).replace("DIVISOR", divisor)
     files = {"slime/__init__.py": "", "slime/utils/types.py": TYPES, "slime/agent/trajectory.py": manager}
     target = loads(FRAMEWORK, files)
-    return target, {name: b for b in boundaries(target) if isinstance(b, Boundary) for name in b.settings}
+    return target, by_setting(boundaries(target))
 
 
 @pytest.mark.parametrize("setting", ["replies repeated", "a reply tokenized again", "a reply tokenized again, forked"])

@@ -5,7 +5,7 @@ from textwrap import dedent, indent
 import pytest
 import torch
 
-from adapters.checks import Loads, check_verdict
+from adapters.checks import Loads, check_verdict, the_only
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl.test_engine_passes import engine_tree
@@ -86,9 +86,7 @@ def update_tree(**broken: str) -> dict[str, str]:
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
     target = loads(FRAMEWORK, update_tree(**broken), {"omegaconf/__init__.py": OMEGACONF})
-    (boundary,) = actor_update.boundaries(target)
-    assert isinstance(boundary, Boundary), boundary
-    return target, boundary
+    return target, the_only(actor_update.boundaries(target))
 
 
 def test_reads_back(loads: Loads) -> None:

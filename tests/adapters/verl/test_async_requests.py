@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict, rewritten
+from adapters.checks import Loads, answering, check_verdict, rewritten, the_bound
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, async_requests
@@ -68,7 +68,7 @@ def _bound(loads: Loads, **words: str) -> tuple[Target, Boundary]:
         "transformers/__init__.py": "class PreTrainedTokenizer:\n    pass\n",
     }
     target = loads(FRAMEWORK, tree)
-    (boundary,) = [one for one in async_requests.boundaries(target) if isinstance(one, Boundary)]
+    boundary = the_bound(async_requests.boundaries(target))
     return target, boundary
 
 

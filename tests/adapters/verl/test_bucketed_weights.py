@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, judged_at, rewritten
+from adapters.checks import Loads, answering, by_setting, judged_at, rewritten
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, bucketed_weights
@@ -115,8 +115,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
     }
     files = {path: rewritten(source, SOUND | broken) for path, source in files.items()}
     target = loads(FRAMEWORK, files)
-    found = [one for one in bucketed_weights.boundaries(target) if isinstance(one, Boundary)]
-    return target, {setting: one for one in found for setting in one.settings}
+    return target, by_setting(bucketed_weights.boundaries(target))
 
 
 def test_answers_and_reads_back(loads: Loads) -> None:

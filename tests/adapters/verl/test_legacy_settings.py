@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from adapters.checks import Loads, judged_at
+from adapters.checks import Loads, judged_at, the_bound
 from adapters.kit.round_trip import check_round_trip
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from rl_sentinel.adapters.target import Target
@@ -52,7 +52,7 @@ def _bound(loads: Loads, place: str, chosen: str) -> tuple[Target, Boundary]:
         "verl/trainer/__init__.py": "",
     }
     target = loads(FRAMEWORK, tree, {"omegaconf/__init__.py": OMEGACONF})
-    (bound,) = [one for one in legacy_settings.boundaries(target) if isinstance(one, Boundary)]
+    bound = the_bound(legacy_settings.boundaries(target))
     return target, bound
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from adapters.checks import Loads, check_verdict
+from adapters.checks import Loads, by_setting, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.worker_specimen import CONFIG, update_files
 from rl_sentinel.adapters.target import Target
@@ -140,7 +140,7 @@ def _tree(
 
 def _bound(loads: Loads, tree: dict[str, str]) -> tuple[Target, dict[str, Boundary]]:
     target = loads(FRAMEWORK, tree)
-    return target, {s: b for b in megatron.boundaries(target) if isinstance(b, Boundary) for s in b.settings}
+    return target, by_setting(megatron.boundaries(target))
 
 
 def test_the_update_reads_back(loads: Loads) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, check_verdict, rewritten
+from adapters.checks import Loads, by_setting, check_verdict, rewritten
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.test_megatron import OTHER, SECTIONS
 from adapters.verl.worker_specimen import CONFIG, update_files
@@ -79,8 +79,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
         "verl/models/mcore/__init__.py": "def get_mcore_forward_fn(config): raise RuntimeError('a model is asked for')",
     }
     target = loads(FRAMEWORK, tree)
-    found = [one for one in megatron_log_probs.boundaries(target) if isinstance(one, Boundary)]
-    return target, {setting: one for one in found for setting in one.settings}
+    return target, by_setting(megatron_log_probs.boundaries(target))
 
 
 def test_reads_back(loads: Loads) -> None:

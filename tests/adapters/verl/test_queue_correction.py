@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict, rewritten
+from adapters.checks import Loads, answering, by_setting, check_verdict, rewritten
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl.tensordict_specimen import TENSORDICT
@@ -91,8 +91,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
         "verl/trainer/ppo/v1/trainer_sync.py": SYNC,
     }
     target = loads(FRAMEWORK, tree, {"omegaconf.py": OMEGACONF, "tensordict.py": TENSORDICT})
-    made = list(queue_correction.boundaries(target))
-    return target, {s: b for b in made if isinstance(b, Boundary) for s in b.settings}
+    return target, by_setting(queue_correction.boundaries(target))
 
 
 def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:

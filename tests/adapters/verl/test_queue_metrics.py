@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict, rewritten
+from adapters.checks import Loads, answering, by_setting, check_verdict, rewritten
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl.tensordict_specimen import TENSORDICT
 from adapters.verl.test_validation import METRICS
@@ -116,8 +116,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
         ),
     }
     target = loads(FRAMEWORK, tree, {"omegaconf.py": OMEGACONF, "tensordict.py": TENSORDICT})
-    made = [b for b in queue_metrics.boundaries(target) if isinstance(b, Boundary)]
-    return target, {s: b for b in made for s in b.settings}
+    return target, by_setting(queue_metrics.boundaries(target))
 
 
 @pytest.mark.parametrize(("taken", "ages"), [("batch, off_policy = ", True), ("batch = ", False)])

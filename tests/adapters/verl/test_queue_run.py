@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, the_only
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl.test_training_run import TORCHDATA, TRACKING
@@ -109,9 +109,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
         '{"data": {}, "trainer": {"total_training_steps": null}, "algorithm": {}, "actor_rollout_ref": {"rollout": {}}}'
     )
     target = loads(FRAMEWORK, tree, {"omegaconf.py": OMEGACONF, "torchdata/stateful_dataloader.py": TORCHDATA})
-    (boundary,) = queue_run.boundaries(target)
-    assert isinstance(boundary, Boundary), boundary
-    return target, boundary
+    return target, the_only(queue_run.boundaries(target))
 
 
 def test_answers_and_reads_back(loads: Loads) -> None:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from adapters.checks import Loads, answering, judged_at, rewritten
+from adapters.checks import Loads, answering, by_setting, judged_at, rewritten
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl.tensordict_specimen import TENSORDICT
@@ -94,8 +94,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
         "verl/trainer/ppo/v1/trainer_sync.py": SYNC,
     }
     target = loads(FRAMEWORK, tree, {"omegaconf.py": OMEGACONF, "tensordict.py": TENSORDICT})
-    made = list(queue_trainer.boundaries(target))
-    return target, {s: b for b in made if isinstance(b, Boundary) for s in b.settings}
+    return target, by_setting(queue_trainer.boundaries(target))
 
 
 def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:

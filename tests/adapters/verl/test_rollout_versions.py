@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, the_only
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl.test_training_run import DATASET
@@ -61,9 +61,7 @@ def _bound(loads: Loads, before: str = SEND, meanwhile: str = "pass") -> tuple[T
         "verl/trainer/config/ppo_trainer.yaml": '{"data": {}, "algorithm": {}, "actor_rollout_ref": {"rollout": {}}}',
     }
     target = loads(FRAMEWORK, tree, {"omegaconf.py": OMEGACONF})
-    (boundary,) = rollout_versions.boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(rollout_versions.boundaries(target))
 
 
 def test_answers_and_reads_back(loads: Loads) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, the_only
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
@@ -56,9 +56,7 @@ def _bound(loads: Loads, place: str = PLACE, packed: str = "layers_topk_idx.is_n
     tree["verl/utils/megatron/router_replay_patch.py"] = PATCH
     tree["verl/utils/megatron/router_replay_utils.py"] = SET.replace("PLACE", place).replace("PACKED", packed)
     target = loads(FRAMEWORK, tree)
-    (boundary,) = router_replay.boundaries(target)
-    assert isinstance(boundary, Boundary), boundary
-    return target, boundary
+    return target, the_only(router_replay.boundaries(target))
 
 
 @pytest.mark.parametrize("packed", ["layers_topk_idx.is_nested", "attention_mask is None"])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict, rewritten
+from adapters.checks import Loads, answering, by_setting, check_verdict, rewritten
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl.test_engine_passes import engine_tree
@@ -84,8 +84,7 @@ def _engine(loads: Loads, images: str) -> tuple[Target, dict[str, Boundary]]:
 
 
 def _bound(target: Target) -> tuple[Target, dict[str, Boundary]]:
-    made = list(row_images.boundaries(target))
-    return target, {s: b for b in made if isinstance(b, Boundary) for s in b.settings}
+    return target, by_setting(row_images.boundaries(target))
 
 
 def test_a_worker_reads_back(loads: Loads) -> None:

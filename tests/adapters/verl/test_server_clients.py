@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, check_verdict, rewritten
+from adapters.checks import Loads, check_verdict, rewritten, the_only
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
@@ -60,9 +60,7 @@ SOUND = {
 def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
     client = rewritten(CLIENT, SOUND | broken)
     target = loads(FRAMEWORK, files() | {"verl/workers/rollout/llm_server.py": client})
-    (boundary,) = server_clients.boundaries(target)
-    assert isinstance(boundary, Boundary), boundary
-    return target, boundary
+    return target, the_only(server_clients.boundaries(target))
 
 
 def test_reads_back(loads: Loads) -> None:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from adapters.checks import Loads, check_verdict, rewritten
+from adapters.checks import Loads, by_setting, check_verdict, rewritten
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl.test_worker_rollouts import CONFIG, PROTOCOL, ROWS
@@ -71,8 +71,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
         "verl/trainer/config/_generated_ppo_trainer.yaml": json.dumps(CONFIG),
     }
     target = loads(FRAMEWORK, tree, {"omegaconf/__init__.py": OMEGACONF})
-    every = [one for one in worker_rollouts.boundaries(target) if isinstance(one, Boundary)]
-    return target, {setting: one for one in every for setting in one.settings}
+    return target, by_setting(worker_rollouts.boundaries(target))
 
 
 @pytest.mark.parametrize(

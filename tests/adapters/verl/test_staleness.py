@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict, rewritten
+from adapters.checks import Loads, answering, check_verdict, rewritten, the_bound
 from adapters.kit.round_trip import check_round_trip
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
@@ -81,7 +81,7 @@ def _bound(loads: Loads, interface: str, **broken: str) -> tuple[Target, Boundar
     source = rewritten(source, {"GENERATED": GENERATED[interface], **SOUND, **broken})
     tree = files() | {"verl/experimental/fully_async_policy/fully_async_rollouter.py": source}
     target = loads(FRAMEWORK, tree)
-    (boundary,) = (one for one in staleness.boundaries(target) if isinstance(one, Boundary))
+    boundary = the_bound(staleness.boundaries(target))
     return target, boundary
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, the_bound
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl_specimen import files
@@ -66,7 +66,7 @@ def _bound(loads: Loads, length: str, last: str) -> tuple[Target, Boundary]:
         "verl/experimental/reward_loop/reward_manager/naive.py": manager,
     }
     target = loads(FRAMEWORK, files() | tree, {"omegaconf/__init__.py": OMEGACONF})
-    (boundary,) = [one for one in trajectory_scores.boundaries(target) if isinstance(one, Boundary)]
+    boundary = the_bound(trajectory_scores.boundaries(target))
     return target, boundary
 
 

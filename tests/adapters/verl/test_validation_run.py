@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, the_only
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl.test_validation import METRICS
 from adapters.verl_specimen import files
@@ -66,9 +66,7 @@ def _bound(loads: Loads, sampled: str = "rows", prompts: str = NUMBERS, model: s
         '{"trainer": {}, "actor_rollout_ref": {"rollout": {"val_kwargs": {"n": 1}}}}'
     )
     target = loads(FRAMEWORK, tree, {"omegaconf.py": OMEGACONF})
-    (made,) = validation_run.boundaries(target)
-    assert isinstance(made, Boundary), made
-    return target, made
+    return target, the_only(validation_run.boundaries(target))
 
 
 def test_the_boundary_answers(loads: Loads) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, the_bound
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, window_metrics
@@ -80,7 +80,7 @@ def _bound(loads: Loads, order: str) -> tuple[Target, Boundary]:
         "ray/__init__.py": "def get(results):\n    raise RuntimeError('no cluster')\n",
     }
     target = loads(FRAMEWORK, tree)
-    (boundary,) = [one for one in window_metrics.boundaries(target) if isinstance(one, Boundary)]
+    boundary = the_bound(window_metrics.boundaries(target))
     return target, boundary
 
 

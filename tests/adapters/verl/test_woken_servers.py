@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, check_verdict
+from adapters.checks import Loads, check_verdict, the_bound
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, woken_servers
@@ -44,7 +44,7 @@ def _bound(loads: Loads, condition: str, act: str) -> tuple[Target, Boundary]:
         "verl/experimental/agent_loop/agent_loop.py": MANAGER.replace("CONDITION", condition).replace("ACT", act),
     }
     target = loads(FRAMEWORK, tree)
-    (bound,) = [one for one in woken_servers.boundaries(target) if isinstance(one, Boundary)]
+    bound = the_bound(woken_servers.boundaries(target))
     return target, bound
 
 
