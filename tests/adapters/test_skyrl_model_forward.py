@@ -2,8 +2,8 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict, rewritten, the_bound
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, check_verdict, rewritten, the_bound
+from adapters.kit.round_trip import check_calls
 from rl_sentinel.adapters.skyrl import FRAMEWORK, model_forward
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
@@ -48,8 +48,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
 def test_answers_and_reads_back(loads: Loads) -> None:
     """Packed and padded."""
     target, boundary = _bound(loads)
-    assert answering({("model", setting): boundary for setting in boundary.settings}, target) == []
-    check_round_trips(target, [boundary])
+    check_calls(target, [boundary])
     for setting in boundary.settings:
         check_verdict(REF001, boundary, setting, target, found=False)
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from adapters.checks import Loads, answering, check_verdict, outputs_of
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, check_verdict, outputs_of
+from adapters.kit.round_trip import check_calls, check_round_trips
 from adapters.skyrl_worker_specimen import FILES
 from rl_sentinel.adapters.skyrl import FRAMEWORK, supervised
 from rl_sentinel.adapters.target import Target
@@ -111,8 +111,7 @@ def _bound(
 def test_by_hand(loads: Loads) -> None:
     """The mean over three trained tokens of two responses, of different lengths."""
     target, boundaries = _bound(loads)
-    assert answering({(b.stage, s): b for b in boundaries.values() for s in b.settings}, target) == []
-    check_round_trips(target, boundaries.values())
+    check_calls(target, boundaries.values())
     mask = torch.tensor([[True, False, True], [True, False, False]])
     logprob = torch.tensor([[-1.0, -8.0, -2.0], [-6.0, 0.0, 0.0]])
     batch = batch_of(mask, logprob=logprob, length=torch.tensor([3, 1]))

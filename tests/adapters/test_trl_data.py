@@ -2,8 +2,8 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, judged_at
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, judged_at
+from adapters.kit.round_trip import check_calls
 from adapters.trl_data_specimen import DATASETS, TRANSFORMERS, files
 from adapters.trl_specimen import overlay
 from rl_sentinel.adapters.target import Target
@@ -54,8 +54,7 @@ def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
         (f"{GKD}.compute_loss", "data-parallel"),
         (f"{GKD}.training_step", SAMPLED),
     }
-    assert answering(boundaries, target) == []
-    check_round_trips(target, boundaries.values())
+    check_calls(target, boundaries.values())
 
 
 @pytest.mark.parametrize(("ends", "sound"), [("not chat and ids[-1] != tokenizer.eos_token_id", True), ("True", False)])

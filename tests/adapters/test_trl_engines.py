@@ -2,8 +2,8 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, check_verdict
+from adapters.kit.round_trip import check_calls
 from adapters.trl_engines_specimen import files
 from adapters.trl_specimen import overlay
 from rl_sentinel.adapters.target import Target
@@ -37,8 +37,7 @@ def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
         (VLLM, "rows, an engine over ranks"),
         (TABLE, "table of completions"),
     }
-    assert answering(boundaries, target) == []
-    check_round_trips(target, boundaries.values())
+    check_calls(target, boundaries.values())
 
 
 @pytest.mark.parametrize("sound", [True, False])

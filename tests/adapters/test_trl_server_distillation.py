@@ -2,8 +2,8 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, check_verdict
+from adapters.kit.round_trip import check_calls, check_round_trips
 from adapters.trl_specimen import files, filled, overlay
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, server_distillation, weighted_distillation
@@ -159,8 +159,7 @@ def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
     """Both ends of the mixture bind, and every column survives the round trip."""
     target, boundaries = _bound(loads)
     assert list(boundaries) == list(server_distillation.SHARES)
-    assert answering({(name, name): one for name, one in boundaries.items()}, target) == []
-    check_round_trips(target, boundaries.values())
+    check_calls(target, boundaries.values())
 
 
 @pytest.mark.parametrize("sound", [True, False])
@@ -205,8 +204,7 @@ def test_weights_of_sampled_tokens(loads: Loads, law: Law, choices: dict[str, st
 def test_metrics_of_sampled_tokens(loads: Loads, choices: dict[str, str], *, sound: bool) -> None:
     """Means and extremes over the trained tokens, whatever the padding beside them."""
     target, boundaries = _bound(loads, objective=WEIGHTED, **({} if sound else choices))
-    assert answering({(LOGGED, LOGGED): boundaries[LOGGED]}, target) == []
-    check_round_trips(target, [boundaries[LOGGED]])
+    check_calls(target, [boundaries[LOGGED]])
     check_verdict(PAD001, boundaries[LOGGED], LOGGED, target, found=not sound)
 
 
@@ -214,8 +212,7 @@ def test_metrics_of_sampled_tokens(loads: Loads, choices: dict[str, str], *, sou
 def test_means_of_log_ratios(loads: Loads, among: str) -> None:
     """Means over the trained tokens, not over all places."""
     target, boundaries = _bound(loads, objective=WEIGHTED, among=among)
-    assert answering({(MEANS, MEANS): boundaries[MEANS]}, target) == []
-    check_round_trips(target, [boundaries[MEANS]])
+    check_calls(target, [boundaries[MEANS]])
     check_verdict(MET001, boundaries[MEANS], MEANS, target, found=among != "[mask]")
 
 
@@ -223,8 +220,7 @@ def test_a_teacher_of_itself_answers_and_reads_back(loads: Loads) -> None:
     """Each mixture binds, and every column survives the round trip."""
     target, boundaries = _of_itself(loads)
     assert list(boundaries) == list(server_distillation.ALPHAS)
-    assert answering({(name, name): one for name, one in boundaries.items()}, target) == []
-    check_round_trips(target, boundaries.values())
+    check_calls(target, boundaries.values())
 
 
 @pytest.mark.parametrize("words", [WORDS, "torch.arange(most).expand_as(words)"])

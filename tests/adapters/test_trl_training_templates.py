@@ -2,8 +2,8 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, check_verdict
+from adapters.kit.round_trip import check_calls
 from adapters.trl_conversations_specimen import TRANSFORMERS, files
 from adapters.trl_specimen import overlay
 from rl_sentinel.adapters.target import Target
@@ -63,8 +63,7 @@ def test_answers_and_reads_back(loads: Loads) -> None:
     """Each variant has an output."""
     target, (boundary,) = _bound(loads, "<end>")
     assert set(boundary.outputs) == {"words", "characters of house that train"}
-    assert answering({("variants", "the last reply"): boundary}, target) == []
-    check_round_trips(target, [boundary])
+    check_calls(target, [boundary])
 
 
 @pytest.mark.parametrize(

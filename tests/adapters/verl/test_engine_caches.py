@@ -2,8 +2,8 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, check_verdict
+from adapters.kit.round_trip import check_calls
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, engine_caches
@@ -37,8 +37,7 @@ def _bound(loads: Loads, caches: str, since: str) -> tuple[Target, dict[str, Bou
 def test_answers_and_reads_back(loads: Loads) -> None:
     target, named = _bound(loads, '("prefix", "mm")', '"1"')
     assert set(named) == {TEXT, IMAGES}
-    assert answering({(name, name): one for name, one in named.items()}, target) == []
-    check_round_trips(target, list(named.values()))
+    check_calls(target, named.values())
 
 
 @pytest.mark.parametrize(
