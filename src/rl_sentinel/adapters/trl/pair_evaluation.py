@@ -17,7 +17,7 @@ from rl_sentinel.adapters.trl.pair_codecs import as_pairs, tokens_have_probabili
 from rl_sentinel.adapters.trl.pair_ranks import TRAINERS, features_of, log_probs, names_of
 from rl_sentinel.adapters.trl.preference_families import Family
 from rl_sentinel.adapters.trl.preference_trainers import train_one_batch
-from rl_sentinel.adapters.trl.preferences import LOGGED, PAIRED, Release, families_of, ready_trainer, trainer_path
+from rl_sentinel.adapters.trl.preferences import LOGGED, PAIRED, Release, default_releases, ready_trainer
 from rl_sentinel.adapters.trl.rank_fakes import RankAccelerator
 from rl_sentinel.adapters.trl.token_model import set_logprobs
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
@@ -36,11 +36,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
     A trainer that cannot be built is reported by the module of its loss.
     """
-    for places, family, paired in TRAINERS:
-        for found in families_of(target, trainer_path(target, *places), {"default": family}):
-            if not isinstance(found, Unbound):
-                release, _, _ = found
-                yield from bindable(target, _evaluation(target, release, family, paired=paired))
+    for release, family, paired in default_releases(target, TRAINERS):
+        yield from bindable(target, _evaluation(target, release, family, paired=paired))
 
 
 def _evaluation(target: Target, release: Release, family: Family, *, paired: bool) -> Boundary:
