@@ -107,7 +107,7 @@ def train_on_ranks(  # noqa: PLR0913 - classes of the target, and what the train
 def prepare_mini_batch(tensors: Mapping[str, Any], data: Any, model: EngineFake, **sizes: int) -> None:  # noqa: ANN401
     """Add the values that the trainer passes with an update, and the tokens that the worker counts."""
     about = {"epochs": 1, "seed": 42, "dataloader_kwargs": {"shuffle": False}}
-    tensors["assign_non_tensor"](data, **sizes, **about)
+    tensors["assign_non_tensor"](data, **{**about, **sizes})
     sequences = [torch.zeros(1 + length, dtype=torch.int64) for length in model.lengths]
     data["input_ids"] = torch.nested.as_nested_tensor(sequences, layout=torch.jagged)
 
