@@ -2,6 +2,7 @@
 
 import pytest
 
+from adapters.areal_specimen import RESPONSE
 from adapters.checks import Loads, answering, judged_at, rewritten
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK, openai_client
@@ -9,19 +10,6 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.setting_arrives_changed import LAW as CFG004
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-RESPONSE = """
-    from dataclasses import dataclass
-
-    @dataclass
-    class ModelResponse:
-        input_tokens: list
-        output_tokens: list
-        output_logprobs: list
-        output_versions: list
-        stop_reason: str
-        tokenizer: object
-"""
 
 CLIENT = """
     from types import SimpleNamespace

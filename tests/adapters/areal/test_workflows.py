@@ -2,6 +2,7 @@
 
 import pytest
 
+from adapters.areal_specimen import RESPONSE
 from adapters.checks import Loads, answering, by_setting, check_verdict, rewritten
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK, workflows
@@ -13,18 +14,6 @@ CONFIG = """
     class GenerationHyperparameters:
         def __init__(self, n_samples):
             self.n_samples = n_samples
-"""
-
-RESPONSE = """
-    from dataclasses import dataclass
-
-    @dataclass
-    class ModelResponse:
-        input_tokens: list
-        output_tokens: list
-        output_logprobs: list
-        output_versions: list
-        stop_reason: str
 """
 
 EPISODE = """

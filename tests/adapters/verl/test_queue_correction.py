@@ -5,7 +5,7 @@ import pytest
 from adapters.checks import Loads, by_setting, check_verdict, rewritten
 from adapters.kit.round_trip import check_calls
 from adapters.verl.omegaconf_specimen import OMEGACONF
-from adapters.verl.tensordict_specimen import TENSORDICT
+from adapters.verl.tensordict_specimen import SYNC, TENSORDICT
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, queue_correction
@@ -69,14 +69,6 @@ HELPER = """
             mean = -gap.sum(1) / mask.sum(1).clamp(min=1)
             kept = mask * ((mean >= low) & (mean <= high))[:, None]
         return weights, kept, {}
-"""
-
-SYNC = """
-    from verl.trainer.ppo.v1.trainer_base import PPOTrainer
-
-    class PPOTrainerSync(PPOTrainer):
-        def on_step_end(self):
-            pass
 """
 
 SOUND = {"COPY": "", "OLD": '"old_log_probs"', "KEPT": "kept", "WRITTEN": ""}

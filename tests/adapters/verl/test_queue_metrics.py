@@ -8,7 +8,7 @@ import pytest
 
 from adapters.checks import Loads, answering, by_setting, check_verdict, rewritten
 from adapters.verl.omegaconf_specimen import OMEGACONF
-from adapters.verl.tensordict_specimen import TENSORDICT
+from adapters.verl.tensordict_specimen import SYNC, TENSORDICT
 from adapters.verl.test_validation import METRICS
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
@@ -78,14 +78,6 @@ BASE = """
                 found = process_validation_metrics([source], [prompts[row] for row in own], infos)[source]["reward"]
                 logged |= {f"val-core/{source}/reward/{name}": value for name, value in found.items()}
             return logged
-"""
-
-SYNC = """
-    from verl.trainer.ppo.v1.trainer_base import PPOTrainer
-
-    class PPOTrainerSync(PPOTrainer):
-        def on_step_end(self):
-            pass
 """
 
 DATA = """

@@ -7,7 +7,7 @@ import pytest
 from adapters.checks import Loads, check_verdict, rewritten
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
-from adapters.verl.tensordict_specimen import TENSORDICT
+from adapters.verl.tensordict_specimen import SYNC, TENSORDICT
 from adapters.verl.test_actor_update import LOSS
 from adapters.verl.test_engine_passes import engine_tree
 from rl_sentinel.adapters.target import Target
@@ -46,14 +46,6 @@ BASE = """
             batch.extra_info["temperature"] = HEAT
             batch.extra_info["mini_batch"] = sizes.actor.ppo_mini_batch_size * sizes.rollout.n
             self.actor_rollout_wg.update_actor(batch)
-"""
-
-SYNC = """
-    from verl.trainer.ppo.v1.trainer_base import PPOTrainer
-
-    class PPOTrainerSync(PPOTrainer):
-        def on_step_end(self):
-            pass
 """
 
 WORKER = """

@@ -6,7 +6,7 @@ import torch
 from adapters.checks import Loads, by_setting, judged_at, rewritten
 from adapters.kit.round_trip import check_calls
 from adapters.verl.omegaconf_specimen import OMEGACONF
-from adapters.verl.tensordict_specimen import TENSORDICT
+from adapters.verl.tensordict_specimen import SYNC, TENSORDICT
 from adapters.verl_specimen import OUTPUTS, files
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, queue_trainer
@@ -51,14 +51,6 @@ BASE = """
             rows = {name: [row[:n] for row, n in zip(WRITTEN, lengths)] for name in added}
             fields = {name: torch.nested.as_nested_tensor(x, layout=torch.jagged) for name, x in rows.items()}
             return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=TensorDict(fields))
-"""
-
-SYNC = """
-    from verl.trainer.ppo.v1.trainer_base import PPOTrainer
-
-    class PPOTrainerSync(PPOTrainer):
-        def on_step_end(self):
-            pass
 """
 
 CONTROL = """
