@@ -1,8 +1,9 @@
 """Adapt a boundary to a release: locate its functions, and drop arguments that their signatures do not have."""
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from rl_sentinel.adapters.kit.value_codecs import Spread
 from rl_sentinel.adapters.target import Target
@@ -113,3 +114,8 @@ def _match_parameters(target: Target, step: Step) -> Step:
     if unknown:
         raise Unbindable(f"{step.call} has no parameter {min(unknown)!r}, which the adapter passes")
     return step if len(known) == len(step.arguments) else replace(step, arguments=known)
+
+
+def present(target: Target, fakes: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
+    """The fakes whose names exist in this release."""
+    return {path: fake for path, fake in fakes.items() if target.has(path)}

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.binding import try_bind
+from rl_sentinel.adapters.kit.binding import present, try_bind
 from rl_sentinel.adapters.kit.causal_model import CausalModel, model_of, with_prompt_tokens
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Table
@@ -33,7 +33,6 @@ from rl_sentinel.adapters.verl.engine_passes import (
     TRAINER,
     WORKER,
     fsdp,
-    present,
     prompts_differ,
 )
 from rl_sentinel.adapters.verl.engine_passes import FAKES as OF_ENGINE

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.binding import try_bind
+from rl_sentinel.adapters.kit.binding import present, try_bind
 from rl_sentinel.adapters.kit.chat_template import ChatTokenizer
 from rl_sentinel.adapters.kit.containers import EachRow
 from rl_sentinel.adapters.kit.conversations import conversation, difference_outputs, differences
@@ -221,7 +221,7 @@ def _dataset(target: Target, name: str, settings: Settings) -> Boundary:
             **{knob: Knob(knob, default=value) for knob, value in defaults.items()},
         },
         remembered=True,
-        fakes={path: fake for path, fake in _FAKES.items() if target.has(path)},
+        fakes=present(target, _FAKES),
         produced_by={"masks": _ROWS},
         reads=frozenset({"mask", "length"}),
         outputs=difference_outputs(Use("differ")),

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from rl_sentinel.adapters.kit.binding import try_bind
+from rl_sentinel.adapters.kit.binding import present, try_bind
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
 from rl_sentinel.adapters.target import Target
@@ -142,7 +142,7 @@ def loader_fakes(target: Target) -> dict[str, Callable[..., Any]]:
         f"{MAIN}.create_rl_dataset": PromptDataset,
         f"{MODULE}.create_rl_dataset": PromptDataset,
     }
-    return {path: fake for path, fake in fakes.items() if target.has(path)}
+    return present(target, fakes)
 
 
 def _loaders(target: Target) -> Boundary:

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 
-from rl_sentinel.adapters.kit.binding import try_bind
+from rl_sentinel.adapters.kit.binding import present, try_bind
 from rl_sentinel.adapters.kit.result_forms import Accepted
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.engine_passes import CONFIG, FAKES, LM_HEAD, MODULE, fsdp, present
+from rl_sentinel.adapters.verl.engine_passes import CONFIG, FAKES, LM_HEAD, MODULE, fsdp
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings

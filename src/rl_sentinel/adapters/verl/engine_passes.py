@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.binding import bindable, present
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.flash_attention import pad_input, unpad_input
@@ -144,11 +144,6 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield from bindable(target, *make(target, path))
         if method == LOG_PROBS:
             yield from _fused(target)
-
-
-def present(target: Target, fakes: Mapping[str, Callable[..., Any]]) -> Mapping[str, Callable[..., Any]]:
-    """The fakes whose names exist in this release."""
-    return {path: fake for path, fake in fakes.items() if target.has(path)}
 
 
 def fsdp(kind: str) -> Object:

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.binding import try_bind
+from rl_sentinel.adapters.kit.binding import present, try_bind
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
@@ -208,7 +208,7 @@ def steps_of_training_worker(
             "loss_function": engine.arguments["loss_function"],
             **more,
         },
-        fakes={**engine.fakes, **{path: fake for path, fake in FAKES.items() if target.has(path)}},
+        fakes={**engine.fakes, **present(target, FAKES)},
         produced_by={**engine.produced_by, **produced_by},
     )
     return (*whole.steps[:number], step), next(iter(whole.settings.values()))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.binding import try_bind
+from rl_sentinel.adapters.kit.binding import present, try_bind
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.logit_kernels import OneRank, no_compile
 from rl_sentinel.adapters.kit.value_codecs import Knob, constants
@@ -78,7 +78,7 @@ def _scored(target: Target, source: str, *, dynamic: bool) -> Boundary:
     step = Step(
         call=PATH,
         name="scored",
-        fakes={**shared, **{path: fake for path, fake in own.items() if target.has(path)}},
+        fakes={**shared, **present(target, own)},
         arguments={
             "0": worker_object(actor_with_logits, ACTOR, config, {"logits": Column("logits")}),
             "1": worker_data({}, **forward_sizes(dynamic=dynamic), temperature=Knob("temperature")),

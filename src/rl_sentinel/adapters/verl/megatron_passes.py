@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.binding import bindable, present
 from rl_sentinel.adapters.kit.causal_model import CausalModel
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.logit_kernels import OneRank, no_compile
@@ -29,7 +29,6 @@ from rl_sentinel.adapters.verl.engine_passes import (
     TWO_RANKS,
     VALUES,
     log_prob_boundary,
-    present,
     trainer_step,
     value_boundary,
     value_step,

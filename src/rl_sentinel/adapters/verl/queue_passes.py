@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.binding import try_bind
+from rl_sentinel.adapters.kit.binding import present, try_bind
 from rl_sentinel.adapters.kit.causal_model import CausalModel, model_of, with_prompt_tokens
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Table
@@ -24,7 +24,6 @@ from rl_sentinel.adapters.verl.engine_passes import (
     WORKER,
     fsdp,
     log_prob_boundary,
-    present,
 )
 from rl_sentinel.adapters.verl.queue_fakes import Queue, QueuedBatch, cut, padded
 from rl_sentinel.adapters.verl.queue_trainer import BASE, MODULE, TRAINER

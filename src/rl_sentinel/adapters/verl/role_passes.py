@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.binding import bindable, present
 from rl_sentinel.adapters.kit.causal_model import CausalModel, model_of, with_prompt_tokens
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object, Table
@@ -35,7 +35,6 @@ from rl_sentinel.adapters.verl.engine_passes import (
     WORKER,
     fsdp,
     log_prob_boundary,
-    present,
     prompts_differ,
     value_boundary,
 )

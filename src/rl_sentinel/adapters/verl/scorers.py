@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.binding import try_bind
+from rl_sentinel.adapters.kit.binding import present, try_bind
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
@@ -91,7 +91,7 @@ def _scorers(target: Target, name: str, path: str) -> Iterator[Boundary]:
         stage="batch",
         call=scored,
         name="scored",
-        fakes={place: fake for place, fake in pools.items() if target.has(place)},
+        fakes=present(target, pools),
         arguments={
             "score": Constant(Function(path)),
             "name": Constant(name),

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.binding import try_bind
+from rl_sentinel.adapters.kit.binding import present, try_bind
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.forms import Ragged
 from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
@@ -152,7 +152,7 @@ def _loop(target: Target) -> Boundary:
         stage="policy-loss",
         call=fit_on_ranks,
         name="run",
-        fakes={path: fake for path, fake in fakes.items() if target.has(path)},
+        fakes=present(target, fakes),
         arguments={
             **functions(owner=TRAINER, worker=WORKER, engine=ENGINE, collate=COLLATE, loss=LOSS),
             "config": default_config(

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from rl_sentinel.adapters.kit.binding import try_bind
+from rl_sentinel.adapters.kit.binding import present, try_bind
 from rl_sentinel.adapters.kit.containers import EachRow
 from rl_sentinel.adapters.kit.conversations import difference_outputs
 from rl_sentinel.adapters.kit.forms import PerRow
@@ -91,7 +91,7 @@ def _fakes(target: Target, path: str) -> dict[str, Callable[..., Any]]:
     places = ("verl.utils.fs.copy_to_local", f"{module}.copy_to_local", f"{module}.copy_local_path_from_hdfs")
     fakes: dict[str, Callable[..., Any]] = dict.fromkeys(places, unmoved)
     fakes[f"{module}.download_files_distributed"] = nothing
-    return {place: fake for place, fake in fakes.items() if target.has(place)}
+    return present(target, fakes)
 
 
 def _prompts(target: Target) -> Iterator[Boundary]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from rl_sentinel.adapters.kit.binding import try_bind
+from rl_sentinel.adapters.kit.binding import present, try_bind
 from rl_sentinel.adapters.kit.chat_template import END, ChatTokenizer, Message
 from rl_sentinel.adapters.kit.containers import EachRow
 from rl_sentinel.adapters.kit.forms import PerRow
@@ -185,7 +185,7 @@ def loop_step(  # noqa: PLR0913 - a loop, the function that plays it, and how it
             "masks": EachRow(RowTokens("mask", "int")),
             **more,
         },
-        fakes={fake: replacement for fake, replacement in FAKES.items() if target.has(fake)},
+        fakes=present(target, FAKES),
         remembered=True,
         produced_by={"masks": producer},
     )

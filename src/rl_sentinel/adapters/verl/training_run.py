@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.binding import try_bind
+from rl_sentinel.adapters.kit.binding import present, try_bind
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet, Knob, constants
 from rl_sentinel.adapters.target import Target
@@ -117,7 +117,7 @@ def fakes(target: Target) -> dict[str, Callable[..., Any]]:
         f"{MODULE}.SkipManager": SkipManager,
         **dict.fromkeys(_TIMERS, Timer),
     }
-    return {path: fake for path, fake in replaced.items() if target.has(path)}
+    return present(target, replaced)
 
 
 def sampled(numbers: list[int], greedy: list[bool]) -> dict[str, Tensor]:
