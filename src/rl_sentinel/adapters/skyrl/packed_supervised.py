@@ -26,6 +26,7 @@ from rl_sentinel.adapters.skyrl.megatron_run import (
     run_on_megatron,
 )
 from rl_sentinel.adapters.skyrl.megatron_worker import RANKS
+from rl_sentinel.adapters.skyrl.supervised import Padding
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
@@ -36,8 +37,8 @@ LOG_PROBS = (
     "skyrl.backends.skyrl_train.distributed.megatron.model_utils.from_parallel_logits_to_logprobs_packed_sequences"
 )
 
-#: Ids of padding, of every response token, and of the first row's prompt; a prompt is one token.
-_PADDING, _TOKEN, _FIRST_PROMPT = 0, 1, 2
+#: Ids of every response token, and of the first row's prompt; a prompt is one token, and 0 is padding.
+_TOKEN, _FIRST_PROMPT = 1, 2
 
 #: The output of the fake model for every token except the next token.
 _WRONG = 9.0
@@ -85,12 +86,6 @@ class PackedModel:
 
     def zero_grad_buffer(self) -> None:
         """Do nothing."""
-
-
-class Padding:
-    """A fake tokenizer; the collator only reads its padding token."""
-
-    pad_token_id = _PADDING
 
 
 def train_packed(  # noqa: PLR0913 - classes of the target, and the arguments of its trainer
