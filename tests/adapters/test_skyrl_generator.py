@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, judged_at
+from adapters.checks import Loads, by_setting, judged_at
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.skyrl import FRAMEWORK
 from rl_sentinel.adapters.skyrl.generator import FAMILIES, boundaries
@@ -121,8 +121,7 @@ def _bound(loads: Loads, fault: str = "", *, skips: bool = True) -> tuple[Target
         "skyrl/train/generators/skyrl_gym_generator.py": GENERATOR.replace(f'"{fault}": False', f'"{fault}": True'),
     }
     target = loads(FRAMEWORK, tree, {"skyrl_gym/__init__.py": "make = None\n"})
-    made = [one for one in boundaries(target) if isinstance(one, Boundary)]
-    return target, {next(iter(one.settings)): one for one in made}
+    return target, by_setting(boundaries(target))
 
 
 def test_sound(loads: Loads) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict
+from adapters.checks import Loads, answering, by_setting, check_verdict
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.skyrl import FRAMEWORK, generator_metrics
 from rl_sentinel.adapters.target import Target
@@ -101,8 +101,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
         "skyrl/train/generators/skyrl_gym_generator.py": generator,
     }
     target = loads(FRAMEWORK, tree, {"skyrl_gym/__init__.py": "make = None\n"})
-    bound = [one for one in generator_metrics.boundaries(target) if isinstance(one, Boundary)]
-    return target, {next(iter(one.settings)): one for one in bound}
+    return target, by_setting(generator_metrics.boundaries(target))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict
+from adapters.checks import Loads, answering, by_setting, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.skyrl_worker_specimen import FILES
 from rl_sentinel.adapters.skyrl import FRAMEWORK, tinker_backend
@@ -174,8 +174,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
         "skyrl/backends/skyrl_train/workers/worker.py": worker,
     }
     target = loads(FRAMEWORK, {**FILES, **files})
-    made = [one for one in tinker_backend.boundaries(target) if isinstance(one, Boundary)]
-    return target, {next(iter(one.settings)): one for one in made}
+    return target, by_setting(tinker_backend.boundaries(target))
 
 
 def test_all_boundaries_answer(loads: Loads) -> None:

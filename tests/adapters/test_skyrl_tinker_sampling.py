@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, check_verdict
+from adapters.checks import Loads, by_setting, check_verdict
 from adapters.kit.round_trip import check_calls
 from adapters.skyrl_worker_specimen import FILES
 from rl_sentinel.adapters.skyrl import FRAMEWORK, tinker_sampling
@@ -137,8 +137,7 @@ def _files(**broken: str) -> dict[str, str]:
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
     target = loads(FRAMEWORK, _files(**broken))
-    made = [one for one in tinker_sampling.boundaries(target) if isinstance(one, Boundary)]
-    return target, {next(iter(one.settings)): one for one in made}
+    return target, by_setting(tinker_sampling.boundaries(target))
 
 
 def test_all_boundaries_answer(loads: Loads) -> None:

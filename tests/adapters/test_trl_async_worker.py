@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, check_verdict
+from adapters.checks import Loads, by_setting, check_verdict
 from adapters.kit.round_trip import check_calls
 from adapters.trl_data_specimen import DATASETS
 from adapters.trl_specimen import filled, overlay
@@ -203,7 +203,7 @@ def _load(loads: Loads, form: str = "child", **choices: str) -> tuple[Target, di
     light = {**overlay(), "transformers.py": TRANSFORMERS, "datasets.py": DATASETS}
     target = loads(FRAMEWORK, tree, light)
     made = [one for module in (async_scoring, async_options) for one in module.boundaries(target)]
-    return target, {next(iter(one.settings)): one for one in made if isinstance(one, Boundary)}
+    return target, by_setting(made)
 
 
 @pytest.mark.parametrize("form", FORMS)

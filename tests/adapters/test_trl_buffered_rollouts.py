@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, check_verdict
+from adapters.checks import Loads, by_setting, check_verdict
 from adapters.kit.round_trip import check_calls
 from adapters.trl_inline_specimen import overlay
 from adapters.trl_pairs_specimen import filled
@@ -42,8 +42,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
     tree = {f"trl/{place}__init__.py": "" for place in ("", "experimental/", "experimental/gold/")}
     source = filled(TRAINER, {**SOUND, **broken})
     target = loads(FRAMEWORK, {**tree, "trl/experimental/gold/gold_trainer.py": source}, overlay())
-    made = [one for one in buffered_rollouts.boundaries(target) if isinstance(one, Boundary)]
-    return target, {next(iter(one.settings)): one for one in made}
+    return target, by_setting(buffered_rollouts.boundaries(target))
 
 
 def test_all_boundaries_answer(loads: Loads) -> None:

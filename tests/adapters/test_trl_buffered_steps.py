@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, check_verdict
+from adapters.checks import Loads, by_setting, check_verdict
 from adapters.kit.round_trip import check_calls
 from adapters.trl_data_specimen import DATASETS
 from adapters.trl_inline_specimen import overlay
@@ -82,8 +82,7 @@ def _bound(loads: Loads, counted: str = "self._buffer", student: str = "model") 
         "trl/experimental/gold/gold_trainer.py": filled(TRAINER, {"counted": counted, "student": student}),
     }
     target = loads(FRAMEWORK, tree, {**overlay(), "datasets.py": DATASETS})
-    made = [one for one in buffered_steps.boundaries(target) if isinstance(one, Boundary)]
-    return target, {next(iter(one.settings)): one for one in made}
+    return target, by_setting(buffered_steps.boundaries(target))
 
 
 def test_all_boundaries_answer(loads: Loads) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, check_verdict, rewritten
+from adapters.checks import Loads, by_setting, check_verdict, rewritten
 from adapters.kit.round_trip import check_calls
 from adapters.trl_async_specimen import files
 from adapters.trl_specimen import CONFIG, overlay
@@ -52,8 +52,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
     tree["trl/experimental/dppo/dppo_config.py"] = CONFIG.format(name="DPPOConfig").rstrip() + "\n" + FIELDS
     tree["trl/experimental/dppo/dppo_trainer.py"] = source
     target = loads(FRAMEWORK, tree, overlay())
-    made = [one for one in dppo.boundaries(target) if isinstance(one, Boundary)]
-    return target, {next(iter(one.settings)): one for one in made}
+    return target, by_setting(dppo.boundaries(target))
 
 
 def test_answers_and_reads_back(loads: Loads) -> None:

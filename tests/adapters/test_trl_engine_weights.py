@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, judged_at
+from adapters.checks import Loads, by_setting, judged_at
 from adapters.kit.round_trip import check_calls
 from adapters.trl_specimen import filled, overlay
 from rl_sentinel.adapters.target import Target
@@ -67,8 +67,7 @@ def _bound(loads: Loads, **choices: str) -> tuple[Target, dict[str, Boundary]]:
         "trl/generation/vllm_generation.py": filled(MODULE, SOUND | choices),
     }
     target = loads(FRAMEWORK, tree, overlay())
-    made = [one for one in engine_weights.boundaries(target) if isinstance(one, Boundary)]
-    return target, {next(iter(one.settings)): one for one in made}
+    return target, by_setting(engine_weights.boundaries(target))
 
 
 def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from adapters.checks import Loads, judged_at, outputs_of
+from adapters.checks import Loads, by_setting, judged_at, outputs_of
 from adapters.kit.round_trip import check_calls
 from adapters.trl_loops_specimen import files, libraries
 from rl_sentinel.adapters.target import Target
@@ -36,7 +36,7 @@ RLOO = {
 def _bound(loads: Loads, module: str, **broken: str) -> tuple[Target, dict[str, Boundary]]:
     target = loads(FRAMEWORK, files(**broken), libraries())
     made = {"ppo": ppo_loop, "rloo": rloo_loop}[module].boundaries(target)
-    return target, {next(iter(one.settings)): one for one in made if isinstance(one, Boundary)}
+    return target, by_setting(made)
 
 
 def _sound(loads: Loads, module: str, law: Law, setting: str, **broken: str) -> bool:

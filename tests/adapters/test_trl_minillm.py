@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, check_verdict
+from adapters.checks import Loads, by_setting, check_verdict
 from adapters.kit.round_trip import check_calls
 from adapters.trl_async_specimen import files
 from adapters.trl_specimen import CONFIG, overlay
@@ -54,8 +54,7 @@ def _bound(loads: Loads, mask: str = SOUND) -> tuple[Target, dict[str, Boundary]
     tree["trl/experimental/minillm/minillm_config.py"] = CONFIG.format(name="MiniLLMConfig").rstrip() + "\n" + FIELDS
     tree["trl/experimental/minillm/minillm_trainer.py"] = TRAINER.replace("MASK", mask)
     target = loads(FRAMEWORK, tree, overlay())
-    made = [one for one in minillm.boundaries(target) if isinstance(one, Boundary)]
-    return target, {next(iter(one.settings)): one for one in made}
+    return target, by_setting(minillm.boundaries(target))
 
 
 def test_answers_and_reads_back(loads: Loads) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, check_verdict, judged_at
+from adapters.checks import Loads, by_setting, check_verdict, judged_at
 from adapters.kit.round_trip import check_calls
 from adapters.trl_pairs_specimen import TRANSFORMERS, filled
 from adapters.trl_specimen import overlay
@@ -74,8 +74,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
         {**tree, "trl/trainer/online_dpo_trainer.py": source},
         {**overlay(), "transformers.py": TRANSFORMERS},
     )
-    made = [one for one in online_dpo.boundaries(target) if isinstance(one, Boundary)]
-    return target, {next(iter(one.settings)): one for one in made}
+    return target, by_setting(online_dpo.boundaries(target))
 
 
 def test_all_boundaries_answer(loads: Loads) -> None:

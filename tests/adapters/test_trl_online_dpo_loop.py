@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict
+from adapters.checks import Loads, answering, by_setting, check_verdict
 from adapters.trl_loops_specimen import LOOP, libraries
 from adapters.trl_specimen import filled
 from rl_sentinel.adapters.target import Target
@@ -66,8 +66,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
     tree = {"trl/__init__.py": "", "trl/trainer/loop.py": LOOP, "trl/trainer/online_dpo_config.py": CONFIG}
     tree |= {"trl/trainer/online_dpo_trainer.py": filled(TRAINER, {**SOUND, **broken})}
     target = loads(FRAMEWORK, tree, libraries())
-    found = [one for one in online_dpo_loop.boundaries(target) if isinstance(one, Boundary)]
-    return target, {next(iter(one.settings)): one for one in found}
+    return target, by_setting(online_dpo_loop.boundaries(target))
 
 
 def test_all_boundaries_answer(loads: Loads) -> None:

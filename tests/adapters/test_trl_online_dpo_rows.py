@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, check_verdict
+from adapters.checks import Loads, by_setting, check_verdict
 from adapters.kit.round_trip import check_calls
 from adapters.test_trl_online_dpo import CONFIG
 from adapters.trl_inline_specimen import CLIENT, TOKENIZER, TOKENIZERS
@@ -69,8 +69,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
     source = filled(TRAINER, {**SOUND, **broken})
     files = {**tree, "trl/trainer/online_dpo_trainer.py": source}
     target = loads(FRAMEWORK, files, {**overlay(), **libraries})
-    made = [one for one in online_dpo_rows.boundaries(target) if isinstance(one, Boundary)]
-    return target, {next(iter(one.settings)): one for one in made}
+    return target, by_setting(online_dpo_rows.boundaries(target))
 
 
 def test_all_boundaries_answer(loads: Loads) -> None:

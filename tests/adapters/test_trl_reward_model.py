@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, judged_at, rewritten
+from adapters.checks import Loads, by_setting, judged_at, rewritten
 from adapters.kit.round_trip import check_calls
 from adapters.trl_pairs_specimen import BASE, TRANSFORMERS
 from adapters.trl_specimen import overlay
@@ -72,8 +72,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
         {**tree, "trl/trainer/reward_trainer.py": source},
         {**overlay(), "transformers.py": TRANSFORMERS},
     )
-    made = [one for one in reward_model.boundaries(target) if isinstance(one, Boundary)]
-    return target, {next(iter(one.settings)): one for one in made}
+    return target, by_setting(reward_model.boundaries(target))
 
 
 def _sound(loads: Loads, law: Law, setting: str, **broken: str) -> bool:

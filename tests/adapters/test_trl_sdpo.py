@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, check_verdict
+from adapters.checks import Loads, by_setting, check_verdict
 from adapters.kit.round_trip import check_calls
 from adapters.trl_async_specimen import files
 from adapters.trl_specimen import overlay
@@ -54,8 +54,7 @@ def _bound(
     source = TRAINER.replace("HIGH", high).replace("STEPS", steps).replace("IDS", ids).replace("COUNT", count)
     tree["trl/experimental/sdpo/sdpo_trainer.py"] = source
     target = loads(FRAMEWORK, tree, overlay())
-    made = [one for one in sdpo.boundaries(target) if isinstance(one, Boundary)]
-    return target, {next(iter(one.settings)): one for one in made}
+    return target, by_setting(sdpo.boundaries(target))
 
 
 def test_sound(loads: Loads) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, check_verdict
+from adapters.checks import Loads, by_setting, check_verdict
 from adapters.kit.round_trip import check_calls, check_round_trips
 from adapters.trl_specimen import files, filled, overlay
 from rl_sentinel.adapters.target import Target
@@ -141,8 +141,7 @@ ASKED, WORDS = 'inputs["teacher_attention_mask"].sum(1)', "words"
 def _of_itself(loads: Loads, asked: str = ASKED, words: str = WORDS) -> tuple[Target, dict[str, Boundary]]:
     source = ITSELF.replace("ASKED", asked).replace("WORDS", words)
     target = loads(FRAMEWORK, {**files(), "trl/experimental/sdft/sdft_trainer.py": source}, overlay())
-    made = [one for one in server_distillation.boundaries(target) if isinstance(one, Boundary)]
-    return target, {next(iter(one.settings)): one for one in made}
+    return target, by_setting(server_distillation.boundaries(target))
 
 
 def _bound(loads: Loads, objective: str = "", **choices: str) -> tuple[Target, dict[str, Boundary]]:
@@ -151,8 +150,7 @@ def _bound(loads: Loads, objective: str = "", **choices: str) -> tuple[Target, d
     place = "trl/experimental/server_distillation/server_distillation_trainer.py"
     target = loads(FRAMEWORK, {**files(), place: source}, overlay())
     every = [*server_distillation.boundaries(target), *weighted_distillation.boundaries(target)]
-    made = [one for one in every if isinstance(one, Boundary)]
-    return target, {next(iter(one.settings)): one for one in made}
+    return target, by_setting(every)
 
 
 def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, judged_at
+from adapters.checks import Loads, by_setting, judged_at
 from adapters.kit.round_trip import check_calls
 from adapters.trl_data_specimen import DATASETS, TRANSFORMERS
 from adapters.trl_specimen import overlay
@@ -18,8 +18,7 @@ SETTINGS = set(collated_labels.FORMS)
 def _bound(loads: Loads, **choices: str) -> tuple[Target, dict[str, Boundary]]:
     light = {**overlay(), "transformers.py": TRANSFORMERS, "datasets.py": DATASETS}
     target = loads(FRAMEWORK, files(**choices), light)
-    made = [one for one in collated_labels.boundaries(target) if isinstance(one, Boundary)]
-    return target, {next(iter(one.settings)): one for one in made}
+    return target, by_setting(collated_labels.boundaries(target))
 
 
 def _broken(loads: Loads, **choices: str) -> set[str]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, judged_at
+from adapters.checks import Loads, by_setting, judged_at
 from adapters.kit.round_trip import check_calls
 from adapters.test_trl_training_templates import RENDER
 from adapters.trl_conversations_specimen import TRANSFORMERS, files
@@ -50,8 +50,7 @@ def _bound(loads: Loads, **choices: str) -> tuple[Target, dict[str, Boundary]]:
     }
     del libraries["transformers.py"]
     target = loads(FRAMEWORK, {**files(), "trl/chat_template_utils.py": code}, libraries)
-    made = [b for b in template_variants.boundaries(target) if isinstance(b, Boundary)]
-    return target, {next(iter(b.settings)): b for b in made}
+    return target, by_setting(template_variants.boundaries(target))
 
 
 def test_answers_and_reads_back(loads: Loads) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, check_verdict
+from adapters.checks import Loads, by_setting, check_verdict
 from adapters.kit.round_trip import check_calls
 from adapters.trl_pairs_specimen import TRANSFORMERS, files
 from adapters.trl_specimen import overlay
@@ -34,8 +34,7 @@ PROMPT, PREFIX = "logged of logits, prompt tuning", "logged of logits, prefix tu
 def _bound(loads: Loads, given: str) -> tuple[Target, dict[str, Boundary]]:
     tree, place = files(), "trl/trainer/sft_trainer.py"
     target = loads(FRAMEWORK, {**tree, place: tree[place] + TUNED.replace("{given}", given)}, LIBRARIES)
-    found = [b for b in virtual_tokens.boundaries(target) if isinstance(b, Boundary)]
-    return target, {next(iter(b.settings)): b for b in found}
+    return target, by_setting(virtual_tokens.boundaries(target))
 
 
 def test_answers_and_reads_back(loads: Loads) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, check_verdict
+from adapters.checks import Loads, by_setting, check_verdict
 from adapters.kit.round_trip import check_calls
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
@@ -30,8 +30,7 @@ TEXT, IMAGES = "text", "text and images"
 def _bound(loads: Loads, caches: str, since: str) -> tuple[Target, dict[str, Boundary]]:
     path = "verl/workers/rollout/vllm_rollout/vllm_async_server.py"
     target = loads(FRAMEWORK, {**files(), path: SERVER.format(caches=caches, since=since)})
-    found = [b for b in engine_caches.boundaries(target) if isinstance(b, Boundary)]
-    return target, {next(iter(b.settings)): b for b in found}
+    return target, by_setting(engine_caches.boundaries(target))
 
 
 def test_answers_and_reads_back(loads: Loads) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, check_verdict, judged_at
+from adapters.checks import Loads, by_setting, check_verdict, judged_at
 from adapters.kit.round_trip import check_calls
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl_specimen import files
@@ -191,7 +191,7 @@ def _bound(
     target = loads(FRAMEWORK, tree, light)
     made = [one for module in (training_run, training_update) for one in module.boundaries(target)]
     assert all(isinstance(one, Boundary) for one in made), made
-    return target, {next(iter(one.settings)): one for one in made if isinstance(one, Boundary)}
+    return target, by_setting(made)
 
 
 _WITH_MODEL = "update, remax, a reward model"
