@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.forms import Ragged
+from rl_sentinel.adapters.kit.http_fake import HttpFake
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
@@ -73,12 +74,13 @@ class Decoder:
         return [self.decode(ids, **options) for ids in rows]
 
 
-class Server:
+class Server(HttpFake):
     """A fake engine of SGLang: the engine itself, its server, and the HTTP package in one object."""
 
     def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Store the responses."""
-        self.rows, self.asked = rows, dict[str, Any]()
+        super().__init__()
+        self.rows = rows
 
     async def async_generate(self, *, input_ids: list[list[int]], **_options: object) -> list[dict[str, Any]]:
         """The reply to each prompt."""
@@ -89,25 +91,6 @@ class Server:
         row = self.rows[number] if 0 <= number < len(self.rows) else {"tokens": [], "prompt": []}
         sampled = sampled_ids(row) if ids == prompt_of(number, row) else [END]
         return {"output_ids": sampled, "meta_info": {"finish_reason": {"type": "stop"}}}
-
-    def ClientTimeout(self, **_seconds: object) -> None:  # noqa: N802 - the name in aiohttp
-        """No time limit."""
-
-    def ClientSession(self, **_options: object) -> Self:  # noqa: N802 - the name in aiohttp
-        """This object, as the session."""
-        return self
-
-    def post(self, _url: str, *, json: dict[str, Any], **_options: object) -> Self:
-        """This object, as the answer to the request."""
-        self.asked = json
-        return self
-
-    async def __aenter__(self) -> Self:
-        """Enter the context of the session or of the answer."""
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        """Do nothing, since no connection was opened."""
 
     async def json(self, **_options: object) -> list[dict[str, Any]]:
         """The reply to each prompt of the request."""
