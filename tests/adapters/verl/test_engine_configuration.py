@@ -2,8 +2,8 @@
 
 import pytest
 
-from adapters.checks import Loads, check_verdict
-from adapters.kit.round_trip import check_calls
+from adapters.checks import Loads, answering, check_verdict
+from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
@@ -46,7 +46,8 @@ def _bound(loads: Loads, refused: str) -> tuple[Target, list[Boundary]]:
 def test_reads_back(loads: Loads) -> None:
     """Settings and arguments survive the round trip."""
     target, (boundary,) = _bound(loads, "shared and not packed")
-    check_calls(target, [boundary])
+    assert answering({("engine", "ranks share packed sequences"): boundary}, target) == []
+    check_round_trips(target, [boundary])
 
 
 @pytest.mark.parametrize(
