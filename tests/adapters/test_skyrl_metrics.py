@@ -1,10 +1,8 @@
 """SkyRL's logged numbers, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.test_skyrl_rollout import BATCH, CONFIG, PREPROCESS
 from rl_sentinel.adapters.skyrl import FRAMEWORK, metrics
@@ -14,8 +12,6 @@ from rl_sentinel.core.law import Law
 from rl_sentinel.laws.metric_depends_on_split import LAW as MET005
 from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
 from rl_sentinel.laws.padding_shifts_signal import LAW as PAD001
-
-Loads = Callable[..., Target]
 
 UTILS = """
     def get_rollout_metrics(responses, rewards, env_metrics=None, env_classes=None, loss_masks=None):

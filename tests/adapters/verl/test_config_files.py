@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -10,17 +9,15 @@ from typing import Any
 import pytest
 import torch
 
+from adapters.checks import Loads
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.kit.evaluation import StepResults, evaluate
 from rl_sentinel.adapters.kit.value_codecs import Constant
-from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, config_files
 from rl_sentinel.adapters.verl.config_files import _moved_by, _references, default_config
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.codec import Inputs
-
-Loads = Callable[..., Target]
 
 WHOLE = {"critic": {"grad_clip": 1.0, "model": {"path": ""}}}
 

@@ -22,7 +22,7 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier
 from rl_sentinel.adapters.skyrl.arguments import PRODUCED_BY, Arguments, arguments
 from rl_sentinel.adapters.skyrl.rollout import GENERATED, PROCESS, process_step
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.errors import Unbindable
@@ -99,7 +99,9 @@ def reduce_parts(reduce: Callable[..., Any], parts: list[dict[str, float]]) -> A
 def _rollout(target: Target, logged: Mapping[str, Output] = LOGGED) -> Boundary:
     source = inspect.getsource(target.find(ROLLOUT))
     logs = {name: output for name, output in logged.items() if re.search(rf"""["']{name}["']""", source)}
-    step = Step(
+    return one_call(
+        path=ROLLOUT,
+        stage="metric",
         call=ROLLOUT,
         name="metrics",
         arguments={
@@ -109,11 +111,6 @@ def _rollout(target: Target, logged: Mapping[str, Output] = LOGGED) -> Boundary:
         },
         optional=frozenset({"loss_masks"}),
         produced_by={"responses": GENERATED},
-    )
-    return Boundary(
-        path=ROLLOUT,
-        stage="metric",
-        steps=(step,),
         unused=frozenset({"token"}),
         outputs={name: replace(output, at=Use("metrics")[name]) for name, output in logs.items()},
         reach="every run",

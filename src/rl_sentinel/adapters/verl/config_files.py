@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_sentinel.adapters.kit.containers import Object, Table
-from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.kit.value_codecs import constants
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.codec import Codec
 
@@ -43,7 +43,7 @@ def default_config(
     if (folder / file).is_file():
         # Once, and not in each process that is forked for a boundary.
         _default_values(folder / file, section) if resolved else _pickled_config(folder / file)
-    parts = {"file": Constant(file), "section": Constant(section), "fields": Fields(fields)}
+    parts = {**constants(file=file, section=section), "fields": Fields(fields)}
     load = load_resolved if resolved else load_section
     return Object(load, parts, at={"fields": ""}, shared=True)
 
