@@ -52,13 +52,13 @@ from rl_sentinel.core.errors import Refused, Undecided
 from rl_sentinel.core.expectations import Equal, Expectation
 from rl_sentinel.core.law import Law
 from rl_sentinel.core.observation import Ask
-from rl_sentinel.formulas.algorithms import advantages_of, has_returns, known_advantages, returns_of, spans_gaps
+from rl_sentinel.formulas.algorithms import has_returns, known_advantages
 from rl_sentinel.formulas.value_losses import at_bound
+from rl_sentinel.search.claimed_advantages import accepted_advantages, are_comparable
 from rl_sentinel.search.claimed_formulas import claimed, counted, known_output, references
-from rl_sentinel.search.comparison import SIGNAL_STAGES, advantages, cells, finite_only, magnitude, places
+from rl_sentinel.search.comparison import SIGNAL_STAGES, advantages, cells, finite_only, magnitude
 from rl_sentinel.search.formula_reading import Fit, as_claimed, fitting
 from rl_sentinel.search.on_policy_step import row_constant
-from rl_sentinel.search.preconditions import groups_recognizable, last_steps, outcomes_compare, rewards_differ
 from rl_sentinel.search.transforms import on_policy
 
 #: Gradients of a clipped loss are compared only this far from a bound, in nats; rounding changes a log-ratio less.
@@ -108,31 +108,6 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
                 raise
 
 
-def _comparable(boundary: Boundary, steps: Batch) -> bool:
-    batch, _ = last_steps(boundary, steps)
-    even = outcomes_compare(batch) and bool(rewards_differ(batch).any()) and not bool(batch.token_reward.any())
-    gap = bool((batch.mask != batch.valid)[batch.live].any())
-    return even and (not gap or spans_gaps(boundary)) and groups_recognizable(boundary, batch)
-
-
-def _accepted(boundary: Boundary, name: str, case: Case) -> tuple[dict[str, Tensor], Tensor]:
-    batch = case.batch
-    finals, last_row = last_steps(boundary, batch)
-    differ = rewards_differ(finals)[last_row]
-    if boundary.own and boundary.claims.baseline:  # equal rewards cancel; at a framework, DEG002 judges the rounding
-        differ = torch.ones_like(differ)
-    where = places(boundary.outputs[name], batch, differ)
-    alike = (batch.mask == finals.mask[last_row]).all(1)  # other forms are checked by PLC001
-    where = where & (alike.unsqueeze(1) if where.dim() == 2 else alike)
-    if not _comparable(boundary, batch):
-        return {}, where
-    formula = returns_of if name == "returns" else advantages_of
-    readings = {n: x[last_row] for n, x in formula(boundary, finals, boundary.settings_of(case)).items()}
-    wide = boundary.outputs[name].axes == "B T"
-    spread = {n: x.unsqueeze(1).expand(batch.mask.shape) if wide and x.dim() == 1 else x for n, x in readings.items()}
-    return as_claimed(boundary, name, spread), where
-
-
 def _even(boundary: Boundary, batch: Batch) -> Batch:
     """The batch with equal policies. If the boundary claims to correct for the sampler, its log-ratio is kept."""
     even = on_policy(batch)
@@ -142,13 +117,13 @@ def _even(boundary: Boundary, batch: Batch) -> Batch:
 
 def _compare_advantages(ask: Ask, case: Case, suffix: str) -> Iterator[Expectation]:
     boundary = ask.boundary
-    if not _comparable(boundary, case.batch):
+    if not are_comparable(boundary, case.batch):
         return
     even = replace(case, batch=_even(boundary, case.batch))
     observed = ask(even).values
     for name in (*advantages(boundary), *(["returns"] if has_returns(boundary) else [])):
-        reading, among = fitting(ask, even, name, partial(_accepted, boundary, name))
-        accepted, where = _accepted(boundary, name, even)
+        reading, among = fitting(ask, even, name, partial(accepted_advantages, boundary, name))
+        accepted, where = accepted_advantages(boundary, name, even)
         if reading in accepted:
             alternatives = f", the nearest of its {among} readings" if among > 1 else ""
             algorithm = _named(boundary, claimed(boundary, name))

@@ -16,6 +16,7 @@ from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.laws.differs_from_reference import LAW as FORMULA
 from rl_sentinel.laws.knob_without_effect import LAW as NO_EFFECT
 from rl_sentinel.laws.masked_token_shifts_signal import LAW as UNTRAINED
+from rl_sentinel.laws.masking_differs_from_removal import LAW as REMOVAL
 from rl_sentinel.laws.valid_input_raises import LAW as CRASHES
 
 LOSS = """
@@ -185,6 +186,29 @@ def test_an_estimator_that_groups_by_position_gets_whole_groups(
     assert (_judged(FORMULA, advantages).found is None) is sound
     crashes = _judged(CRASHES, advantages)
     assert (crashes.tried > 0, crashes.found) == (True, None)
+
+
+@pytest.mark.parametrize("claims", [{"algorithm": "grpo", "standardized": "no"}, {}], ids=["claimed", "unknown"])
+@pytest.mark.parametrize(("count", "sound"), [("used.sum(1, keepdim=True)", True), ("4", False)])
+def test_rejected_responses_of_a_fixed_group_are_compared_with_the_formula(
+    tmp_path: Path, claims: Mapping[str, str], count: str, sound: bool
+) -> None:
+    """The mean may divide by the live responses, or count a rejected one as a reward of 0."""
+    text = f"""
+import torch
+CLAIMS = {claims!r}
+
+def advantages(reward, live):
+    used = live.view(-1, 4)
+    kept = torch.where(used, reward.view(-1, 4), 0.0)
+    return torch.where(live, (kept - kept.sum(1, keepdim=True) / ({count} + 1e-12)).flatten(), 0.0)
+"""
+    rollout = {**RECIPE["rollout"], "unended": "reject"}
+    estimator = {"name": f"{_module(tmp_path, text)}:advantages"}
+    advantages, _ = boundaries(TARGET, {**RECIPE, "rollout": rollout, "estimator": estimator})
+    found = _judged(REMOVAL, advantages)
+    assert (found.tried > 0) is bool(claims)
+    assert (found.found is None) is (sound or not claims)
 
 
 @pytest.mark.parametrize(
