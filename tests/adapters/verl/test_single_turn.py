@@ -19,6 +19,7 @@ Loads = Callable[..., Target]
 PROMPTS = """
     import torch
     import datasets
+    from PIL import Image
 
     class RLHFDataset:
         def __init__(self, data_files, tokenizer, config, processor=None):
@@ -35,6 +36,7 @@ PROMPTS = """
             if self.sees is None:
                 return len(self.of(text)["input_ids"])
             from verl.utils.dataset.vision_utils import process_image
+            assert not any(isinstance(image, Image.Image) for image in row[self.image_key])
             images = [process_image(image) for image in IMAGES]
             return len(self.sees(text=[text], images=images or None)["input_ids"][0])
 

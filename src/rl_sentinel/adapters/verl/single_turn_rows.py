@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from rl_sentinel.adapters.kit.chat_template import ChatTokenizer
+from rl_sentinel.adapters.kit.replacement import replaced_globals
 
 
 class TensorTokenizer(ChatTokenizer):
@@ -62,9 +63,13 @@ def images_of_messages(messages: Sequence[dict[str, Any]], **_options: object) -
     return [part["image"] for part in parts if part["type"] == "image"], None
 
 
+class Picture:
+    """A fake of Pillow's class of images, without instances: rows have paths."""
+
+
 @contextmanager
-def _vision() -> Iterator[None]:
-    """Replace the package for images, and the module of verl that needs it."""
+def _vision(dataset: Callable[..., Any]) -> Iterator[None]:
+    """Replace the packages for images, and the module of verl that needs them."""
     fake: Any = SimpleNamespace(
         process_vision_info=images_of_messages, process_image=_unchanged, process_video=_unchanged
     )
@@ -72,7 +77,8 @@ def _vision() -> Iterator[None]:
     before = {name: sys.modules.get(name) for name in names}
     sys.modules.update(dict.fromkeys(names, fake))
     try:
-        yield
+        with replaced_globals(vars(dataset)["__init__"].__globals__, Image=SimpleNamespace(Image=Picture)):
+            yield
     finally:
         for name, module in before.items():
             sys.modules.pop(name) if module is None else sys.modules.update({name: module})
@@ -154,7 +160,7 @@ def compare_prompts(  # noqa: PLR0913 - a setting has several parts
     more = {"processor": words} if images else {}
     for row, line in enumerate(table if images else ()):
         line["images"] = [{"image": f"image of {row}"}]
-    with _vision():
+    with _vision(dataset):
         made = with_files(dataset, "datasets", table, lambda: dataset(["prompts.parquet"], words, config, **more))
         found = [made[place] for place in range(len(made))]
     kept = [row["index"] for row in found]
