@@ -1,6 +1,7 @@
 """The reference policy that TRL's trainers create for a policy that is passed as a model: it must be that policy."""
 
 import inspect
+import re
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -29,6 +30,9 @@ from rl_sentinel.core.claims import claims
 DPO = "trl.trainer.dpo_trainer.DPOTrainer"
 KTO = ("trl.trainer.kto_trainer.KTOTrainer", "trl.experimental.kto.kto_trainer.KTOTrainer")
 
+#: A reference that is neither absent nor an argument.
+_CREATED = re.compile(r"self\.ref_model = [\w.]+\(")
+
 #: Maximum number of tokens of the row that is compared; a constructor takes a second.
 _TOKENS = 2
 
@@ -51,7 +55,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def _creates(trainer: Any) -> bool:  # noqa: ANN401 - a class of the target
     """Whether the constructor takes one model and creates its reference; early online trainers are given both."""
     given = inspect.signature(trainer).parameters
-    return "self.ref_model = " in source_of(trainer.__init__) and "ref_policy" not in given
+    return bool(_CREATED.search(source_of(trainer.__init__))) and "ref_policy" not in given
 
 
 def reference_of(trainer: Callable[..., Any], rows: list[list[float]]) -> dict[str, list[Tensor]]:
