@@ -115,3 +115,18 @@ def files(*, early: bool) -> dict[str, str]:
         "areal/utils/functional.py": FUNCTIONAL,
         "areal/trainer/ppo/actor.py": ACTOR.replace("EARLY", str(early)),
     }
+
+
+#: The class of a reply of the inference server.
+RESPONSE = """
+    from dataclasses import dataclass
+
+    @dataclass
+    class ModelResponse:
+        input_tokens: list
+        output_tokens: list
+        output_logprobs: list
+        output_versions: list = ()
+        stop_reason: str = "stop"
+        tokenizer: object = None
+"""

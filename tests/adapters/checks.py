@@ -1,5 +1,7 @@
 """What the tests of every adapter ask: all boundaries bound, all answer, a law's verdict at one."""
 
+from collections.abc import Callable, Iterable, Mapping
+
 from torch import Tensor
 
 from rl_sentinel.adapters.framework import Framework
@@ -14,6 +16,16 @@ from rl_sentinel.core.case import Case
 from rl_sentinel.core.errors import NotApplicable
 from rl_sentinel.core.law import Law
 
+#: The fixture ``loads``: it writes a tree and loads the framework's package from it.
+Loads = Callable[..., Target]
+
+
+def rewritten(source: str, words: Mapping[str, str]) -> str:
+    """The source of a specimen, with code in the place of its words."""
+    for word, code in words.items():
+        source = source.replace(word, code)
+    return source
+
 
 def bound(framework: Framework, target: Target) -> dict[tuple[str, str], Boundary]:
     """(last word of the path, setting) to boundary; none may be unbound, no pair twice."""
@@ -23,6 +35,23 @@ def bound(framework: Framework, target: Target) -> dict[tuple[str, str], Boundar
     paths = [(b.path, s) for (_, s), b in pairs]
     assert len(set(paths)) == len(paths)
     return dict(pairs)
+
+
+def the_only(found: Iterable[Boundary | Unbound]) -> Boundary:
+    """The one boundary, where nothing else is found."""
+    (boundary,) = found
+    assert isinstance(boundary, Boundary), boundary
+    return boundary
+
+
+def the_bound(found: Iterable[Boundary | Unbound]) -> Boundary:
+    """The one boundary among what may be unbound."""
+    return the_only(one for one in found if isinstance(one, Boundary))
+
+
+def by_setting(found: Iterable[Boundary | Unbound]) -> dict[str, Boundary]:
+    """Setting to boundary; some may be unbound."""
+    return {setting: one for one in found if isinstance(one, Boundary) for setting in one.settings}
 
 
 def answering(boundaries: dict[tuple[str, str], Boundary], target: Target | None = None) -> list[tuple[str, str]]:

@@ -5,18 +5,17 @@ import builtins
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 import torch.distributed as dist
 
+from adapters.checks import Loads
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.loading import load, used
 from rl_sentinel.adapters.target import Target
-
-Loads = Callable[..., Target]
 
 
 @pytest.fixture

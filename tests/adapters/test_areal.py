@@ -1,18 +1,13 @@
 """AReaL's adapter, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
 from adapters.areal_specimen import files
-from adapters.checks import answering, bound, check_verdict
+from adapters.checks import Loads, answering, bound, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.areal import FRAMEWORK
-from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Unbound
 from rl_sentinel.laws.suppressed_reward_shifts_signal import LAW as MSK003
-
-Loads = Callable[..., Target]
 
 
 def test_all_boundaries_answer(loads: Loads) -> None:

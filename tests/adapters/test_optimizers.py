@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from adapters.checks import check_verdict, outputs_of
+from adapters.checks import Loads, check_verdict, outputs_of
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.skyrl import FRAMEWORK as SKYRL
@@ -17,7 +17,6 @@ from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.setting_arrives_changed import LAW as CFG004
 
-Loads = Callable[..., Target]
 SETTING = "options of Adam"
 
 OF_VERL = """

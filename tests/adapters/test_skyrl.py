@@ -1,17 +1,14 @@
 """SkyRL's adapter, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
-from adapters.checks import answering, bound, check_verdict, judged_at
+from adapters.checks import Loads, answering, bound, check_verdict, judged_at, rewritten
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.kit.forms import RightAligned, ZeroPadded
 from rl_sentinel.adapters.loading import used
 from rl_sentinel.adapters.skyrl import FRAMEWORK
 from rl_sentinel.adapters.skyrl.arguments import arguments, steps_in_order
-from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Unbound
 from rl_sentinel.core.codec import Inputs
@@ -23,8 +20,6 @@ from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
 from rl_sentinel.laws.nonsense_accepted import LAW as CFG003
 from rl_sentinel.laws.padding_shifts_signal import LAW as PAD001
 from rl_sentinel.laws.trained_token_without_signal import LAW as PLC001
-
-Loads = Callable[..., Target]
 
 CONFIG = """
     from dataclasses import dataclass, field
@@ -270,9 +265,7 @@ def _files(*, fixed: bool, right: bool = True, **broken: str) -> dict[str, str]:
     base, words = "skyrl/backends/skyrl_train", {**SOUND, **{word.upper(): code for word, code in broken.items()}}
 
     def written(source: str) -> str:
-        for word, code in words.items():
-            source = source.replace(word, code)
-        return source
+        return rewritten(source, words)
 
     return {
         "skyrl/backends/__init__.py": "raise RuntimeError('an engine was started')",

@@ -1,17 +1,12 @@
 """SkyRL's validation of a configuration, on specimens in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import judged_at
+from adapters.checks import Loads, judged_at
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.skyrl import FRAMEWORK, configuration
-from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.nonsense_accepted import LAW as CFG003
-
-Loads = Callable[..., Target]
 
 CONFIG = """
     from dataclasses import dataclass, field

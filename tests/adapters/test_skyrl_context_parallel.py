@@ -1,18 +1,14 @@
 """SkyRL's log-probs on context-parallel ranks, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trip
+from adapters.checks import Loads, check_verdict, the_only
+from adapters.kit.round_trip import check_calls
 from rl_sentinel.adapters.skyrl import FRAMEWORK
 from rl_sentinel.adapters.skyrl.context_parallel import boundaries
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
-
-Loads = Callable[..., Target]
 
 PACK = """
     import torch
@@ -100,15 +96,12 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
     }.items():
         files = {path: source.replace(word, code) for path, source in files.items()}
     target = loads(FRAMEWORK, files)
-    (boundary,) = boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(boundaries(target))
 
 
 def test_answers(loads: Loads) -> None:
     target, boundary = _bound(loads)
-    assert answering({(setting, setting): boundary for setting in boundary.settings}, target) == []
-    check_round_trip(target, boundary)
+    check_calls(target, [boundary])
 
 
 @pytest.mark.parametrize("setting", ["packed", "packed, two ranks"])

@@ -1,11 +1,9 @@
 """SkyRL's critic worker, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trip
+from adapters.checks import Loads, check_verdict, rewritten, the_only
+from adapters.kit.round_trip import check_calls, check_round_trip
 from adapters.skyrl_worker_specimen import FILES
 from rl_sentinel.adapters.skyrl import FRAMEWORK
 from rl_sentinel.adapters.skyrl.critic_worker import boundaries
@@ -14,8 +12,6 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
-
-Loads = Callable[..., Target]
 
 LOSS = """
     def ppo_critic_loss(values, old_values, returns, config, loss_mask):
@@ -71,9 +67,7 @@ SOUND = {"OLD": 'part["values"]', "SCALE": "1 / self._micro_batches_accumulated"
 
 
 def _bound(loads: Loads, worker: str = WORKER, **broken: str) -> tuple[Target, Boundary]:
-    source = worker
-    for word, code in {**SOUND, **broken}.items():
-        source = source.replace(word, code)
+    source = rewritten(worker, SOUND | broken)
     place = "skyrl/backends/skyrl_train"
     files = {
         **FILES,
@@ -82,15 +76,12 @@ def _bound(loads: Loads, worker: str = WORKER, **broken: str) -> tuple[Target, B
         "skyrl/train/config.py": FILES["skyrl/train/config.py"].replace("use_kl_loss", "value_clip=0.5, use_kl_loss"),
     }
     target = loads(FRAMEWORK, files)
-    (boundary,) = boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(boundaries(target))
 
 
 def test_answers(loads: Loads) -> None:
     target, boundary = _bound(loads)
-    assert answering({("loss", "in micro-batches"): boundary}, target) == []
-    check_round_trip(target, boundary)
+    check_calls(target, [boundary])
 
 
 def test_worker_without_a_scale(loads: Loads) -> None:

@@ -1,10 +1,8 @@
 """SkyRL's dynamic sampling, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict, judged_at
+from adapters.checks import Loads, answering, by_setting, check_verdict, judged_at, rewritten, the_bound
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.skyrl import FRAMEWORK, cut_trajectories, dynamic_sampling
 from rl_sentinel.adapters.target import Target
@@ -12,8 +10,6 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.columns_out_of_step import LAW as DAT001
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
-
-Loads = Callable[..., Target]
 
 CONFIG = """
     from types import SimpleNamespace
@@ -81,17 +77,14 @@ SOUND = {" LEFT": "", " OR_ANY": "", " KEPT": "", " WITHIN": " kept[row] in list
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
-    source = TRAINER
-    for word, code in {**SOUND, **{f" {word}": code for word, code in broken.items()}}.items():
-        source = source.replace(word, code)
+    source = rewritten(TRAINER, {**SOUND, **{f" {word}": code for word, code in broken.items()}})
     files = {
         "skyrl/train/config.py": CONFIG,
         "skyrl/train/generators/base.py": BASE,
         "skyrl/train/trainer.py": source,
     }
     target = loads(FRAMEWORK, files)
-    made = [one for one in dynamic_sampling.boundaries(target) if isinstance(one, Boundary)]
-    return target, {setting: one for one in made for setting in one.settings}
+    return target, by_setting(dynamic_sampling.boundaries(target))
 
 
 def test_sound(loads: Loads) -> None:
@@ -139,7 +132,7 @@ def test_broken(loads: Loads, law: Law, setting: str, broken: dict[str, str]) ->
 def test_batch_that_is_cut_between_prompts(loads: Loads, within: str, *, broken: bool) -> None:
     """A batch of whole prompts, and one of as many rows as it would have with one step per trajectory."""
     target, _ = _bound(loads, WITHIN=f" {within}")
-    (boundary,) = (one for one in cut_trajectories.boundaries(target) if isinstance(one, Boundary))
+    boundary = the_bound(cut_trajectories.boundaries(target))
     (setting,) = boundary.settings
     assert answering({(setting, setting): boundary}, target) == []
     check_verdict(DAT001, boundary, setting, target, found=broken)

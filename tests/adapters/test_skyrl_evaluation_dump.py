@@ -1,18 +1,14 @@
 """SkyRL's records of an evaluation, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import check_verdict
+from adapters.checks import Loads, check_verdict, the_only
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.skyrl import FRAMEWORK
 from rl_sentinel.adapters.skyrl.evaluation_dump import boundaries
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 DUMP = """
     import json
@@ -32,9 +28,7 @@ def _bound(loads: Loads, last: str = "first", other: str = "n") -> tuple[Target,
     target = loads(
         FRAMEWORK, {"skyrl/train/utils/trainer_utils.py": DUMP.replace("LAST", last).replace("OTHER", other)}
     )
-    (boundary,) = boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(boundaries(target))
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,8 @@
 """SkyRL's forward passes before the update, on a specimen of its call shape in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.test_skyrl_rollout import BATCH, CONFIG, PREPROCESS
 from rl_sentinel.adapters.skyrl import FRAMEWORK, forward_passes
@@ -13,8 +11,6 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 TRAINER = """
     import torch

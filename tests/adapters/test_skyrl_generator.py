@@ -1,18 +1,14 @@
 """Generation in SkyRL's call shapes, in words of our own: sound, and with faults."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import judged_at
+from adapters.checks import Loads, by_setting, judged_at
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.skyrl import FRAMEWORK
 from rl_sentinel.adapters.skyrl.generator import FAMILIES, boundaries
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 CONFIG = """
     from dataclasses import dataclass, field
@@ -125,8 +121,7 @@ def _bound(loads: Loads, fault: str = "", *, skips: bool = True) -> tuple[Target
         "skyrl/train/generators/skyrl_gym_generator.py": GENERATOR.replace(f'"{fault}": False', f'"{fault}": True'),
     }
     target = loads(FRAMEWORK, tree, {"skyrl_gym/__init__.py": "make = None\n"})
-    made = [one for one in boundaries(target) if isinstance(one, Boundary)]
-    return target, {next(iter(one.settings)): one for one in made}
+    return target, by_setting(boundaries(target))
 
 
 def test_sound(loads: Loads) -> None:

@@ -1,17 +1,13 @@
 """Metrics of SkyRL's generator, on a specimen of its batched call in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, by_setting, check_verdict
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.skyrl import FRAMEWORK, generator_metrics
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
-
-Loads = Callable[..., Target]
 
 CONFIG = """
     from dataclasses import dataclass, field
@@ -105,8 +101,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
         "skyrl/train/generators/skyrl_gym_generator.py": generator,
     }
     target = loads(FRAMEWORK, tree, {"skyrl_gym/__init__.py": "make = None\n"})
-    bound = [one for one in generator_metrics.boundaries(target) if isinstance(one, Boundary)]
-    return target, {next(iter(one.settings)): one for one in bound}
+    return target, by_setting(generator_metrics.boundaries(target))
 
 
 @pytest.mark.parametrize(

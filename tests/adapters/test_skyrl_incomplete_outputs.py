@@ -1,16 +1,12 @@
 """SkyRL's generator outputs that lack a part, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import Loads, answering, by_setting, judged_at, rewritten
 from rl_sentinel.adapters.skyrl import FRAMEWORK, incomplete_outputs
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.columns_out_of_step import LAW as DAT001
-
-Loads = Callable[..., Target]
 
 CONFIG = """
     from types import SimpleNamespace
@@ -81,11 +77,9 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
         "skyrl/train/trainer.py": TRAINER,
         "skyrl/train/generators/utils.py": GENERATORS,
     }
-    for word, code in {**SOUND, **broken}.items():
-        files = {path: source.replace(word, code) for path, source in files.items()}
+    files = {path: rewritten(source, SOUND | broken) for path, source in files.items()}
     target = loads(FRAMEWORK, files)
-    made = [one for one in incomplete_outputs.boundaries(target) if isinstance(one, Boundary)]
-    return target, {setting: one for one in made for setting in one.settings}
+    return target, by_setting(incomplete_outputs.boundaries(target))
 
 
 def test_sound(loads: Loads) -> None:

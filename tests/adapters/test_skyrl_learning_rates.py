@@ -1,17 +1,13 @@
 """SkyRL's learning rates, on a specimen of its trainer in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, by_setting, check_verdict
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.skyrl import FRAMEWORK, learning_rates
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
-
-Loads = Callable[..., Target]
 
 CONFIG = """
     from dataclasses import dataclass, field
@@ -76,8 +72,7 @@ def _bound(loads: Loads, **words: str) -> tuple[Target, dict[str, Boundary]]:
         trainer = trainer.replace(name, word)
     files = {"skyrl/__init__.py": "", "skyrl/train/config.py": CONFIG, "skyrl/train/trainer.py": trainer}
     target = loads(FRAMEWORK, files)
-    every = [b for b in learning_rates.boundaries(target) if isinstance(b, Boundary)]
-    return target, {setting: b for b in every for setting in b.settings}
+    return target, by_setting(learning_rates.boundaries(target))
 
 
 def test_answers(loads: Loads) -> None:

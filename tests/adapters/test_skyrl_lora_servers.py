@@ -1,18 +1,14 @@
 """SkyRL's client of servers with a LoRA adapter, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict, judged_at
+from adapters.checks import Loads, answering, check_verdict, judged_at, rewritten, the_only
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.skyrl import FRAMEWORK
 from rl_sentinel.adapters.skyrl.lora_servers import boundaries
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.resume_differs import LAW as RES001
-
-Loads = Callable[..., Target]
 
 CLIENT = """
     from dataclasses import dataclass
@@ -54,14 +50,10 @@ SOUND = {
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
-    source = CLIENT
-    for word, code in {**SOUND, **broken}.items():
-        source = source.replace(word, code)
+    source = rewritten(CLIENT, SOUND | broken)
     folder = "skyrl/backends/skyrl_train/inference_servers"
     target = loads(FRAMEWORK, {"skyrl/__init__.py": "", f"{folder}/remote_inference_client.py": source})
-    (boundary,) = boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(boundaries(target))
 
 
 def test_sound(loads: Loads) -> None:

@@ -1,18 +1,14 @@
 """SkyRL's calls of workers on a mesh, on a specimen of its call shape in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, check_verdict, rewritten, the_only
+from adapters.kit.round_trip import check_calls
 from adapters.test_skyrl_rollout import CONFIG, PREPROCESS
 from rl_sentinel.adapters.skyrl import FRAMEWORK, mesh_dispatch
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 BATCH = """
     import torch
@@ -76,9 +72,7 @@ SOUND = {"PART": "dp", "STAGE": "a.rank.pp_size - 1", "ORDER": "pair[0].dp"}
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
-    source = DISPATCH
-    for word, code in {**SOUND, **broken}.items():
-        source = source.replace(word, code)
+    source = rewritten(DISPATCH, SOUND | broken)
     folder = "skyrl/backends/skyrl_train"
     tree = {
         f"{folder}/training_batch.py": BATCH,
@@ -88,16 +82,13 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
         "skyrl/train/trainer.py": TRAINER,
     }
     target = loads(FRAMEWORK, tree)
-    (boundary,) = mesh_dispatch.boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(mesh_dispatch.boundaries(target))
 
 
 def test_reads_back(loads: Loads) -> None:
     """The boundary answers, and its call is read back."""
     target, boundary = _bound(loads)
-    assert answering({("pass", "default"): boundary}, target) == []
-    check_round_trips(target, [boundary])
+    check_calls(target, [boundary])
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,14 @@
 """SkyRL's models on the meta device, on a specimen of its constructor in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict, judged_at
+from adapters.checks import Loads, answering, check_verdict, judged_at, the_only
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.skyrl import FRAMEWORK
 from rl_sentinel.adapters.skyrl.meta_init import boundaries
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.knob_with_side_effect import LAW as CFG002
-
-Loads = Callable[..., Target]
 
 WRAPPER = """
     import torch
@@ -44,9 +40,7 @@ def _bound(loads: Loads, cast: str) -> tuple[Target, Boundary]:
         "skyrl/backends/skyrl_train/workers/model_wrapper.py": WRAPPER.replace("CAST", cast),
     }
     target = loads(FRAMEWORK, tree)
-    (boundary,) = boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(boundaries(target))
 
 
 def test_sound(loads: Loads) -> None:

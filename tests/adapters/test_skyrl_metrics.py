@@ -1,10 +1,8 @@
 """SkyRL's logged numbers, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.test_skyrl_rollout import BATCH, CONFIG, PREPROCESS
 from rl_sentinel.adapters.skyrl import FRAMEWORK, metrics
@@ -15,16 +13,22 @@ from rl_sentinel.laws.metric_depends_on_split import LAW as MET005
 from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
 from rl_sentinel.laws.padding_shifts_signal import LAW as PAD001
 
-Loads = Callable[..., Target]
-
 UTILS = """
     def get_rollout_metrics(responses, rewards, env_metrics=None, env_classes=None, loss_masks=None):
         lengths = [len(one) for one in responses]
         zero = [n for n, reward in zip(lengths, rewards) if reward == 0]
-        return {
+        counts = compute_turn_token_counts(loss_masks)
+        by_turn = {"generate/tokens_per_turn_mean": sum(counts) / len(counts)} if counts else {}
+        return by_turn | {
             "generate/avg_num_tokens": sum(lengths) / DIVISOR,
             "generate/avg_tokens_zero_rewards": sum(zero) / max(1, len(zero)),
         }
+
+    def compute_turn_token_counts(loss_masks):
+        counts = []
+        for mask in loss_masks:
+            counts += [len(turn) for turn in "".join(map(str, mask)).split("0") if turn] if SPLIT else [sum(mask)]
+        return counts
 """
 
 WORKERS = """
@@ -60,7 +64,9 @@ TRAINER = """
 """
 
 
-def _target(loads: Loads, divisor: str = "len(lengths)", padded: str = "False", weighted: str = "True") -> Target:
+def _target(
+    loads: Loads, divisor: str = "len(lengths)", padded: str = "False", weighted: str = "True", split: str = "True"
+) -> Target:
     files = {
         "skyrl/backends/__init__.py": "raise RuntimeError('an engine was started')",
         "skyrl/backends/skyrl_train/training_batch.py": BATCH,
@@ -70,7 +76,7 @@ def _target(loads: Loads, divisor: str = "len(lengths)", padded: str = "False", 
         "skyrl/train/config.py": CONFIG,
         "skyrl/train/dataset/preprocess.py": PREPROCESS,
         "skyrl/train/trainer.py": TRAINER,
-        "skyrl/train/generators/utils.py": UTILS.replace("DIVISOR", divisor),
+        "skyrl/train/generators/utils.py": UTILS.replace("DIVISOR", divisor).replace("SPLIT", split),
     }
     return loads(FRAMEWORK, files)
 
@@ -83,7 +89,7 @@ def _bound(target: Target) -> dict[str, Boundary]:
 def test_all_boundaries_answer(loads: Loads) -> None:
     target = _target(loads)
     boundaries = {(name, "default"): boundary for name, boundary in _bound(target).items()}
-    assert len(boundaries) == 3
+    assert len(boundaries) == 4
     assert answering(boundaries, target) == []
 
 
@@ -95,6 +101,7 @@ def test_round_trips(loads: Loads) -> None:
 
 CASES = [
     (MET001, "get_rollout_metrics", {"divisor": "(len(lengths) + 1)"}),
+    (MET001, "compute_turn_token_counts", {"split": "False"}),
     (PAD001, "reduce_metrics", {"padded": "True"}),
     (MET005, "reduce_metrics", {"weighted": "False"}),
 ]
@@ -103,6 +110,6 @@ CASES = [
 @pytest.mark.parametrize(("law", "name", "broken"), CASES)
 @pytest.mark.parametrize("found", [False, True])
 def test_found_where_broken_alone(loads: Loads, law: Law, name: str, broken: dict[str, str], found: bool) -> None:
-    """A mean over one response too many, a minimum of padding, a mean that depends on micro-batches."""
+    """A mean over one response too many, or over responses instead of turns, a minimum of padding, a mean by parts."""
     target = _target(loads, **(broken if found else {}))
     check_verdict(law, _bound(target)[name], "default", target, found=found)

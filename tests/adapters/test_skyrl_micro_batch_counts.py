@@ -1,10 +1,8 @@
 """The micro-batches that SkyRL's workers log, on a specimen of both in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import check_verdict
+from adapters.checks import Loads, check_verdict
 from adapters.kit.round_trip import check_round_trip
 from adapters.skyrl_worker_specimen import CONFIG, FILES
 from adapters.test_skyrl_megatron_worker import PADDING, REPLAY
@@ -12,8 +10,6 @@ from rl_sentinel.adapters.skyrl import FRAMEWORK, micro_batch_counts
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 #: A split that gives each row above the budget a micro-batch of its own.
 SPLIT = """

@@ -1,11 +1,9 @@
 """SkyRL's micro-batches by rows and by tokens, on a specimen in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, check_verdict, the_only
+from adapters.kit.round_trip import check_calls
 from adapters.skyrl_worker_specimen import CONFIG, TRAINER
 from adapters.test_skyrl_rollout import PREPROCESS
 from rl_sentinel.adapters.skyrl import FRAMEWORK, micro_batches
@@ -14,8 +12,6 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.sample_lost_or_repeated import LAW as DAT002
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 BATCH = """
     class TensorBatch(dict):
@@ -92,17 +88,13 @@ def _bound(loads: Loads, *, extra: str = "0", order: str = "rows.argsort()") -> 
         "skyrl/train/trainer.py": TRAINER,
     }
     target = loads(FRAMEWORK, files)
-    (boundary,) = micro_batches.boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(micro_batches.boundaries(target))
 
 
 def test_sound(loads: Loads) -> None:
     """However the rows are cut, each trains once and comes back at its own place."""
     target, boundary = _bound(loads)
-    pairs = {("", setting): boundary for setting in boundary.settings}
-    assert answering(pairs, target) == []
-    check_round_trips(target, [boundary])
+    check_calls(target, [boundary])
     for setting in boundary.settings:
         for law in (PLC004, DAT002):
             check_verdict(law, boundary, setting, target, found=False)

@@ -1,17 +1,13 @@
 """SkyRL's model on FSDP, on a specimen of its pass in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, check_verdict, rewritten, the_bound
+from adapters.kit.round_trip import check_calls
 from rl_sentinel.adapters.skyrl import FRAMEWORK, model_forward
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
-
-Loads = Callable[..., Target]
 
 MODEL = """
     import torch
@@ -43,19 +39,16 @@ SOUND = {"FIRST": "1", "PACKED": "self.use_sample_packing", "HEAT": "temperature
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
-    source = MODEL
-    for word, code in {**SOUND, **broken}.items():
-        source = source.replace(word, code)
+    source = rewritten(MODEL, SOUND | broken)
     target = loads(FRAMEWORK, {"skyrl/backends/skyrl_train/workers/model_wrapper.py": source})
-    (boundary,) = (one for one in model_forward.boundaries(target) if isinstance(one, Boundary))
+    boundary = the_bound(model_forward.boundaries(target))
     return target, boundary
 
 
 def test_answers_and_reads_back(loads: Loads) -> None:
     """Packed and padded."""
     target, boundary = _bound(loads)
-    assert answering({("model", setting): boundary for setting in boundary.settings}, target) == []
-    check_round_trips(target, [boundary])
+    check_calls(target, [boundary])
     for setting in boundary.settings:
         check_verdict(REF001, boundary, setting, target, found=False)
 

@@ -1,16 +1,11 @@
 """SkyRL's method that normalizes advantages, with mini-batches by boundaries and, in older releases, by their size."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import bound, check_verdict
+from adapters.checks import Loads, bound, check_verdict
 from adapters.test_skyrl import _files
 from rl_sentinel.adapters.skyrl import FRAMEWORK
-from rl_sentinel.adapters.target import Target
 from rl_sentinel.laws.padding_shifts_signal import LAW as PAD001
-
-Loads = Callable[..., Target]
 
 METHOD = """
         def _normalize_advantages(self, data, MINI_BATCHES):

@@ -1,17 +1,13 @@
 """Learning rates of SkyRL's workers on FSDP, on a specimen in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import check_verdict
+from adapters.checks import Loads, by_setting, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.skyrl import FRAMEWORK, optimizer_rates
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
-
-Loads = Callable[..., Target]
 
 CONFIG = """
     from dataclasses import dataclass, field
@@ -104,8 +100,7 @@ def _bound(loads: Loads, **words: str) -> tuple[Target, dict[str, Boundary]]:
         f"{folder}/workers/fsdp/fsdp_worker.py": WORKER,
     }
     target = loads(FRAMEWORK, tree)
-    every = [b for b in optimizer_rates.boundaries(target) if isinstance(b, Boundary)]
-    return target, {setting: b for b in every for setting in b.settings}
+    return target, by_setting(optimizer_rates.boundaries(target))
 
 
 def test_settings(loads: Loads) -> None:

@@ -1,16 +1,10 @@
 """SkyRL's optimizer step with a gradient that is not finite, on a specimen in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, the_bound
 from rl_sentinel.adapters.skyrl import FRAMEWORK, overflowing_steps
-from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.infinite_gradient_applied import LAW as GRD003
-
-Loads = Callable[..., Target]
 
 STRATEGY = """
     import torch
@@ -33,6 +27,6 @@ def test_found_where_the_step_is_taken(loads: Loads, takes: str, setting: str, *
         "skyrl/backends/skyrl_train/distributed/fsdp_strategy.py": STRATEGY.replace("TAKES", takes),
     }
     target = loads(FRAMEWORK, files)
-    (boundary,) = (one for one in overflowing_steps.boundaries(target) if isinstance(one, Boundary))
+    boundary = the_bound(overflowing_steps.boundaries(target))
     assert answering({(setting, setting): boundary}, target) == []
     check_verdict(GRD003, boundary, setting, target, found=found)

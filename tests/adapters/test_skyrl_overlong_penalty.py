@@ -1,17 +1,11 @@
 """The overlong penalty of SkyRL's DAPO trainer, on a specimen of its call shape in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import check_verdict
+from adapters.checks import Loads, check_verdict, the_only
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.skyrl import FRAMEWORK, overlong_penalty
-from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
-
-Loads = Callable[..., Target]
 
 CONFIG = """
     from types import SimpleNamespace
@@ -59,8 +53,7 @@ def _files(length: str) -> dict[str, str]:
 def test_penalty_of_long_responses(loads: Loads, length: str, found: bool) -> None:
     """A penalty that begins one token late, or stops to rise, is found; rewards changed in place are not."""
     target = loads(FRAMEWORK, _files(length))
-    (boundary,) = overlong_penalty.boundaries(target)
-    assert isinstance(boundary, Boundary)
+    boundary = the_only(overlong_penalty.boundaries(target))
     check_round_trips(target, [boundary])
     check_verdict(REF001, boundary, "overlong", target, found=found)
 

@@ -1,20 +1,16 @@
 """SkyRL's overrides as a dict, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
-from adapters.checks import answering, judged_at, outputs_of
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, by_setting, judged_at, outputs_of, rewritten
+from adapters.kit.round_trip import check_calls
 from rl_sentinel.adapters.skyrl import FRAMEWORK
 from rl_sentinel.adapters.skyrl.overrides import boundaries
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.setting_arrives_changed import LAW as CFG004
-
-Loads = Callable[..., Target]
 
 CONFIG = """
     import ast
@@ -74,19 +70,15 @@ SETTINGS = (
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
-    source = CONFIG
-    for word, code in {**SOUND, **broken}.items():
-        source = source.replace(word, code)
+    source = rewritten(CONFIG, SOUND | broken)
     target = loads(FRAMEWORK, {"skyrl/train/config.py": source})
-    made = [one for one in boundaries(target) if isinstance(one, Boundary)]
-    return target, {setting: one for one in made for setting in one.settings}
+    return target, by_setting(boundaries(target))
 
 
 def test_all_boundaries_answer(loads: Loads) -> None:
     target, found = _bound(loads)
     assert tuple(found) == SETTINGS
-    assert answering({(name, name): one for name, one in found.items()}, target) == []
-    check_round_trips(target, found.values())
+    check_calls(target, found.values())
 
 
 def test_by_hand(loads: Loads) -> None:

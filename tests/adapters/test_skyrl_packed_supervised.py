@@ -1,12 +1,10 @@
 """SkyRL's packed supervised examples on Megatron, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
-from adapters.checks import answering, check_verdict, outputs_of
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, check_verdict, outputs_of, the_only
+from adapters.kit.round_trip import check_calls
 from adapters.skyrl_worker_specimen import FILES
 from rl_sentinel.adapters.skyrl import FRAMEWORK, packed_supervised
 from rl_sentinel.adapters.target import Target
@@ -16,8 +14,6 @@ from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
 from rl_sentinel.laws.rank_split_changes_loss import LAW as SPL002
-
-Loads = Callable[..., Target]
 
 COLLATORS = """
     import torch
@@ -140,16 +136,13 @@ def _bound(
         f"{place}/workers/megatron/megatron_model_wrapper.py": MEGATRON.replace("FACTOR", factor),
     }
     target = loads(FRAMEWORK, {**FILES, **files})
-    (boundary,) = packed_supervised.boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(packed_supervised.boundaries(target))
 
 
 def test_by_hand(loads: Loads) -> None:
     """The mean over three trained tokens of two responses, of different lengths."""
     target, boundary = _bound(loads)
-    assert answering({("loss", "supervised, packed"): boundary}, target) == []
-    check_round_trips(target, [boundary])
+    check_calls(target, [boundary])
     mask = torch.tensor([[True, False, True], [True, False, False]])
     logprob = torch.tensor([[-1.0, -8.0, -2.0], [-6.0, 0.0, 0.0]])
     batch = batch_of(mask, logprob=logprob, length=torch.tensor([3, 1]))

@@ -1,19 +1,15 @@
 """SkyRL's mean over prompts, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trip
+from adapters.checks import Loads, check_verdict, rewritten, the_only
+from adapters.kit.round_trip import check_calls
 from adapters.skyrl_worker_specimen import FILES
 from rl_sentinel.adapters.skyrl import FRAMEWORK
 from rl_sentinel.adapters.skyrl.prompt_mean import boundaries
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
-
-Loads = Callable[..., Target]
 
 LOSSES = """
     import torch
@@ -60,9 +56,7 @@ SOUND = {"FIRST": "first", "LAST": "last", "COUNT": "len(own)"}
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
-    source = TRAINER
-    for word, code in {**SOUND, **broken}.items():
-        source = source.replace(word, code)
+    source = rewritten(TRAINER, SOUND | broken)
     preprocess = "skyrl/train/dataset/preprocess.py"
     files = {
         **FILES,
@@ -72,15 +66,12 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
         preprocess: FILES[preprocess] + PROMPTS,
     }
     target = loads(FRAMEWORK, files)
-    (boundary,) = boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(boundaries(target))
 
 
 def test_answers(loads: Loads) -> None:
     target, boundary = _bound(loads)
-    assert answering({("loss", "prompt_mean"): boundary}, target) == []
-    check_round_trip(target, boundary)
+    check_calls(target, [boundary])
 
 
 def test_release_without_this_mean(loads: Loads) -> None:

@@ -1,17 +1,13 @@
 """How far SkyRL's generation runs ahead, and its loader after a restart, on a specimen in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, rewritten
 from rl_sentinel.adapters.skyrl import FRAMEWORK, staleness
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.sample_lost_or_repeated import LAW as DAT002
 from rl_sentinel.laws.version_miscounted import LAW as STA001
-
-Loads = Callable[..., Target]
 
 TRAINER = """
     import asyncio
@@ -69,9 +65,7 @@ SOUND = {"RESTORED": "(global_step - 1) * self.size", "FILTERED": "1", "LOADED":
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
-    source = TRAINER
-    for word, code in {**SOUND, **broken}.items():
-        source = source.replace(word, code)
+    source = rewritten(TRAINER, SOUND | broken)
     target = loads(FRAMEWORK, {"skyrl/train/fully_async_trainer.py": source})
     made = [one for one in staleness.boundaries(target) if isinstance(one, Boundary)]
     return target, {one.path.rpartition(".")[2]: one for one in made}

@@ -1,19 +1,15 @@
 """The merge of a trajectory's steps, on a specimen of SkyRL's call shape in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
-from adapters.checks import check_verdict, outputs_of
+from adapters.checks import Loads, by_setting, check_verdict, outputs_of
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.skyrl import FRAMEWORK, step_merging
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 BASE = """
     from dataclasses import dataclass
@@ -53,8 +49,7 @@ def _bound(loads: Loads, trained: str = "0", last_only: str = "False") -> tuple[
         "skyrl/train/generators/utils.py": UTILS.replace("TRAINED", trained).replace("LAST_ONLY", last_only),
     }
     target = loads(FRAMEWORK, files)
-    found = [one for one in step_merging.boundaries(target) if isinstance(one, Boundary)]
-    return target, {name: one for one in found for name in one.settings}
+    return target, by_setting(step_merging.boundaries(target))
 
 
 @pytest.mark.parametrize("setting", ["prompts extend", "every other prompt rewritten"])

@@ -1,11 +1,9 @@
 """SkyRL's evaluation during supervised fine-tuning, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
-from adapters.checks import check_verdict, outputs_of
+from adapters.checks import Loads, check_verdict, outputs_of, the_bound
 from adapters.kit.round_trip import check_round_trips
 from adapters.skyrl_worker_specimen import FILES
 from adapters.test_skyrl_supervised import COLLATORS
@@ -17,8 +15,6 @@ from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.doubled_batch_changes_mean import LAW as SPL003
 from rl_sentinel.laws.metric_depends_on_split import LAW as MET005
-
-Loads = Callable[..., Target]
 
 WORKER = """
     import torch
@@ -55,7 +51,7 @@ def _bound(loads: Loads, divisor: str = "1", weight: str = "tokens", mode: str =
         "skyrl/train/sft_trainer.py": TRAINER.replace("WEIGHT", weight),
     }
     target = loads(FRAMEWORK, {**FILES, **files})
-    (bound,) = [one for one in supervised_evaluation.boundaries(target) if isinstance(one, Boundary)]
+    bound = the_bound(supervised_evaluation.boundaries(target))
     return target, bound
 
 

@@ -1,11 +1,9 @@
 """SkyRL's loop of supervised fine-tuning, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
-from adapters.checks import answering, check_verdict, outputs_of
+from adapters.checks import Loads, answering, check_verdict, outputs_of, rewritten, the_bound
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.skyrl import FRAMEWORK
 from rl_sentinel.adapters.skyrl.supervised_loop import boundaries
@@ -16,8 +14,6 @@ from rl_sentinel.core.law import Law
 from rl_sentinel.laws.metric_logged_elsewhere import LAW as MET006
 from rl_sentinel.laws.resume_differs import LAW as RES001
 from rl_sentinel.laws.sample_lost_or_repeated import LAW as DAT002
-
-Loads = Callable[..., Target]
 
 CONFIG = """
     class SFTConfig:
@@ -63,11 +59,9 @@ SETTINGS = ("2 epochs, batches in turn", "2 epochs, batches ahead")
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
-    source = TRAINER
-    for word, code in {**SOUND, **broken}.items():
-        source = source.replace(word, code)
+    source = rewritten(TRAINER, SOUND | broken)
     target = loads(FRAMEWORK, {"skyrl/train/config/sft_config.py": CONFIG, "skyrl/train/sft_trainer.py": source})
-    (boundary,) = (one for one in boundaries(target) if isinstance(one, Boundary))
+    boundary = the_bound(boundaries(target))
     return target, boundary
 
 

@@ -1,10 +1,8 @@
 """SkyRL's Tinker server, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, by_setting, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.skyrl_worker_specimen import FILES
 from rl_sentinel.adapters.skyrl import FRAMEWORK, tinker_backend
@@ -16,8 +14,6 @@ from rl_sentinel.laws.masked_token_shifts_signal import LAW as MSK002
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
 from rl_sentinel.laws.rank_split_changes_loss import LAW as SPL002
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 API = """
     from typing import Literal
@@ -178,8 +174,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
         "skyrl/backends/skyrl_train/workers/worker.py": worker,
     }
     target = loads(FRAMEWORK, {**FILES, **files})
-    made = [one for one in tinker_backend.boundaries(target) if isinstance(one, Boundary)]
-    return target, {next(iter(one.settings)): one for one in made}
+    return target, by_setting(tinker_backend.boundaries(target))
 
 
 def test_all_boundaries_answer(loads: Loads) -> None:

@@ -1,11 +1,9 @@
 """SkyRL's Tinker server as a sampler, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, by_setting, check_verdict
+from adapters.kit.round_trip import check_calls
 from adapters.skyrl_worker_specimen import FILES
 from rl_sentinel.adapters.skyrl import FRAMEWORK, tinker_sampling
 from rl_sentinel.adapters.target import Target
@@ -13,8 +11,6 @@ from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.knob_without_effect import LAW as CFG001
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 API = """
     from pydantic import BaseModel
@@ -141,15 +137,13 @@ def _files(**broken: str) -> dict[str, str]:
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
     target = loads(FRAMEWORK, _files(**broken))
-    made = [one for one in tinker_sampling.boundaries(target) if isinstance(one, Boundary)]
-    return target, {next(iter(one.settings)): one for one in made}
+    return target, by_setting(tinker_sampling.boundaries(target))
 
 
 def test_all_boundaries_answer(loads: Loads) -> None:
     target, boundaries = _bound(loads)
     assert set(boundaries) == {"distribution", "stop words", "stop tokens"}
-    assert answering({(one.stage, setting): one for setting, one in boundaries.items()}, target) == []
-    check_round_trips(target, boundaries.values())
+    check_calls(target, boundaries.values())
 
 
 CASES: list[tuple[Law, str, dict[str, str]]] = [

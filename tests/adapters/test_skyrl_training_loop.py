@@ -1,17 +1,13 @@
 """One step of SkyRL's training loop, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, by_setting, check_verdict, rewritten
+from adapters.kit.round_trip import check_calls
 from rl_sentinel.adapters.skyrl import FRAMEWORK, training_loop
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.columns_out_of_step import LAW as DAT001
-
-Loads = Callable[..., Target]
 
 CONFIG = """
     from types import SimpleNamespace
@@ -103,9 +99,7 @@ SOUND = {"PROMPT": "own[row]", "TOKENS": "output['response_ids']"}
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
-    source = TRAINER
-    for word, code in {**SOUND, **broken}.items():
-        source = source.replace(word, code)
+    source = rewritten(TRAINER, SOUND | broken)
     files = {
         "skyrl/train/config.py": CONFIG,
         "skyrl/train/generators/base.py": BASE,
@@ -113,15 +107,13 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
         "skyrl/train/utils/trajectory_logging.py": LOGGER,
     }
     target = loads(FRAMEWORK, files)
-    made = [one for one in training_loop.boundaries(target) if isinstance(one, Boundary)]
-    return target, {setting: one for one in made for setting in one.settings}
+    return target, by_setting(training_loop.boundaries(target))
 
 
 def test_all_boundaries_answer(loads: Loads) -> None:
     target, found = _bound(loads)
     assert list(found) == ["default", "step-wise", "filter"]
-    assert answering({(name, name): one for name, one in found.items()}, target) == []
-    check_round_trips(target, found.values())
+    check_calls(target, found.values())
 
 
 def test_release_without_a_table(loads: Loads) -> None:

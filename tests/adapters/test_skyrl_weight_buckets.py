@@ -1,10 +1,8 @@
 """The buckets of weights that SkyRL sends, on a specimen of the extraction in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import check_verdict
+from adapters.checks import Loads, check_verdict, the_bound
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.skyrl import FRAMEWORK, weight_buckets
 from rl_sentinel.adapters.target import Target
@@ -12,8 +10,6 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.sample_lost_or_repeated import LAW as DAT002
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 EXTRACTOR = """
     from types import SimpleNamespace
@@ -53,7 +49,7 @@ def _bound(loads: Loads, together: str = "True", first: str = "0") -> tuple[Targ
     source = EXTRACTOR.replace("TOGETHER", together).replace("FIRST", first)
     worker = "skyrl/backends/skyrl_train/workers/megatron/megatron_worker.py"
     target = loads(FRAMEWORK, {"skyrl/__init__.py": "", worker: source})
-    (bound,) = [one for one in weight_buckets.boundaries(target) if isinstance(one, Boundary)]
+    bound = the_bound(weight_buckets.boundaries(target))
     return target, bound
 
 

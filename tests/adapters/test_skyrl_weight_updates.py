@@ -1,17 +1,13 @@
 """SkyRL's weight update while the engines have a request, on a specimen of its dispatcher in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import check_verdict
+from adapters.checks import Loads, by_setting, check_verdict
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.skyrl import FRAMEWORK, weight_updates
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 CONFIG = """
     from dataclasses import dataclass, field
@@ -92,8 +88,7 @@ def _bound(loads: Loads, **words: str) -> tuple[Target, dict[str, Boundary]]:
     for name, word in {**SOUND, **words}.items():
         files = {path: source.replace(name, word) for path, source in files.items()}
     target = loads(FRAMEWORK, files)
-    bound = [one for one in weight_updates.boundaries(target) if isinstance(one, Boundary)]
-    return target, {setting: one for one in bound for setting in one.settings}
+    return target, by_setting(weight_updates.boundaries(target))
 
 
 def test_engines_that_sample_from_whole_weights(loads: Loads) -> None:

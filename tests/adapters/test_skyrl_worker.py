@@ -1,10 +1,8 @@
 """SkyRL's policy worker, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.skyrl_worker_specimen import FILES
 from rl_sentinel.adapters.skyrl import FRAMEWORK, worker
@@ -15,8 +13,6 @@ from rl_sentinel.laws.metric_depends_on_split import LAW as MET005
 from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 WORKER = """
     import torch

@@ -1,13 +1,12 @@
 """slime's adapter, on a specimen of its call shapes in words of our own."""
 
 from argparse import Namespace
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-from adapters.checks import answering, bound, check_verdict, judged_at
+from adapters.checks import Loads, answering, bound, check_verdict, judged_at
 from adapters.kit.round_trip import check_round_trips
 from adapters.slime_specimen import files
 from rl_sentinel.adapters.kit.execution import execute, inputs_of
@@ -15,12 +14,9 @@ from rl_sentinel.adapters.kit.observation import bind, observe
 from rl_sentinel.adapters.loading import used
 from rl_sentinel.adapters.slime import FRAMEWORK
 from rl_sentinel.adapters.slime.advantages import DEFAULTS
-from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Unbound
 from rl_sentinel.laws.quantity_answers_to_wrong_input import LAW as MET004
 from rl_sentinel.laws.sequence_decision_splits_row import LAW as SCP001
-
-Loads = Callable[..., Target]
 
 
 def test_all_boundaries_answer(loads: Loads) -> None:

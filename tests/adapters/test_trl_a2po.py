@@ -1,12 +1,10 @@
 """TRL's A*-PO, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
-from adapters.checks import answering, check_verdict, outputs_of
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, check_verdict, outputs_of, the_only
+from adapters.kit.round_trip import check_calls
 from adapters.trl_specimen import overlay
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, a2po
@@ -14,8 +12,6 @@ from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
-
-Loads = Callable[..., Target]
 
 TRAINER = """
     def selective_log_softmax(logits, ids):
@@ -40,16 +36,13 @@ MASK = "attention_mask[:, -logits_to_keep:]"
 def _bound(loads: Loads, mask: str = MASK, sign: str = "-") -> tuple[Target, Boundary]:
     source = TRAINER.replace("MASK", mask).replace("SIGN", sign)
     target = loads(FRAMEWORK, {"trl/experimental/a2po/a2po_trainer.py": source}, overlay())
-    (boundary,) = a2po.boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(a2po.boundaries(target))
 
 
 def test_by_hand(loads: Loads) -> None:
     """Half of a log-ratio of 4 is 2, the advantage is 1 - 2 = -1; then 0 and 1: the mean of 9 and 1."""
     target, boundary = _bound(loads)
-    assert answering({("loss", "default"): boundary}, target) == []
-    check_round_trips(target, [boundary])
+    check_calls(target, [boundary])
     batch = batch_of(
         torch.tensor([[True, True], [True, False]]),
         reward=torch.tensor([1.0, 1.0]),
@@ -117,6 +110,5 @@ def test_sampled_completions(loads: Loads, choices: dict[str, str], found: bool)
     target = loads(FRAMEWORK, {"trl/experimental/a2po/a2po_trainer.py": source}, overlay())
     _, boundary = a2po.boundaries(target)
     assert isinstance(boundary, Boundary)
-    assert answering({("loss", "sampled"): boundary}, target) == []
-    check_round_trips(target, [boundary])
+    check_calls(target, [boundary])
     check_verdict(REF001, boundary, "sampled", target, found=found)

@@ -1,11 +1,9 @@
 """TRL's GMPO and its asynchronous GRPO, on a specimen of their call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, check_verdict
+from adapters.kit.round_trip import check_calls
 from adapters.trl_async_specimen import files
 from adapters.trl_specimen import overlay
 from rl_sentinel.adapters.target import Target
@@ -19,8 +17,6 @@ from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
 from rl_sentinel.laws.padding_shifts_signal import LAW as PAD001
 from rl_sentinel.laws.rank_split_changes_loss import LAW as SPL002
 from rl_sentinel.laws.setting_arrives_changed import LAW as CFG004
-
-Loads = Callable[..., Target]
 
 GMPO = f"{gmpo.GMPO}._compute_loss"
 LOGGED = f"{async_loss.COLLATOR}.torch_call -> {async_loss.TRAINER}.log"
@@ -46,8 +42,7 @@ def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
         (ASYNC, "router"),
         (LOGGED, "logged"),
     }
-    assert answering(boundaries, target) == []
-    check_round_trips(target, boundaries.values())
+    check_calls(target, boundaries.values())
 
 
 @pytest.mark.parametrize("sound", [True, False])

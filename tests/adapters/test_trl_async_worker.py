@@ -1,11 +1,9 @@
 """TRL's worker of asynchronous GRPO, on a specimen of its two forms in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, by_setting, check_verdict
+from adapters.kit.round_trip import check_calls
 from adapters.trl_data_specimen import DATASETS
 from adapters.trl_specimen import filled, overlay
 from rl_sentinel.adapters.target import Target
@@ -18,8 +16,6 @@ from rl_sentinel.laws.masking_differs_from_removal import LAW as MSK006
 from rl_sentinel.laws.sample_lost_or_repeated import LAW as DAT002
 from rl_sentinel.laws.setting_arrives_changed import LAW as CFG004
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 CONFIG = """
     from dataclasses import dataclass
@@ -207,7 +203,7 @@ def _load(loads: Loads, form: str = "child", **choices: str) -> tuple[Target, di
     light = {**overlay(), "transformers.py": TRANSFORMERS, "datasets.py": DATASETS}
     target = loads(FRAMEWORK, tree, light)
     made = [one for module in (async_scoring, async_options) for one in module.boundaries(target)]
-    return target, {next(iter(one.settings)): one for one in made if isinstance(one, Boundary)}
+    return target, by_setting(made)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -215,8 +211,7 @@ def test_all_boundaries_answer_and_read_back(loads: Loads, form: str) -> None:
     """Both forms of the worker score, and send what the trainer is given."""
     target, boundaries = _load(loads, form)
     assert set(boundaries) == {"default", "some unscored", "samples", "requests"}
-    assert answering({(name, name): one for name, one in boundaries.items()}, target) == []
-    check_round_trips(target, boundaries.values())
+    check_calls(target, boundaries.values())
 
 
 @pytest.mark.parametrize("sound", [True, False])

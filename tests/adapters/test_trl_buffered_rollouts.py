@@ -1,19 +1,15 @@
 """TRL's distillation on buffered completions, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, by_setting, check_verdict
+from adapters.kit.round_trip import check_calls
 from adapters.trl_inline_specimen import overlay
 from adapters.trl_pairs_specimen import filled
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, buffered_rollouts
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.columns_out_of_step import LAW as DAT001
-
-Loads = Callable[..., Target]
 
 TRAINER = """
     import torch
@@ -46,16 +42,14 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
     tree = {f"trl/{place}__init__.py": "" for place in ("", "experimental/", "experimental/gold/")}
     source = filled(TRAINER, {**SOUND, **broken})
     target = loads(FRAMEWORK, {**tree, "trl/experimental/gold/gold_trainer.py": source}, overlay())
-    made = [one for one in buffered_rollouts.boundaries(target) if isinstance(one, Boundary)]
-    return target, {next(iter(one.settings)): one for one in made}
+    return target, by_setting(buffered_rollouts.boundaries(target))
 
 
 def test_all_boundaries_answer(loads: Loads) -> None:
     """Prompts that fit, and prompts that the limit cuts."""
     target, boundaries = _bound(loads)
     assert set(boundaries) == {"prompts of any length", "prompts, truncated"}
-    assert answering({(name, name): one for name, one in boundaries.items()}, target) == []
-    check_round_trips(target, boundaries.values())
+    check_calls(target, boundaries.values())
 
 
 CASES = [("prompts, truncated", {"sent": "prompts"}), ("prompts of any length", {"rows": "rows[::-1]"})]

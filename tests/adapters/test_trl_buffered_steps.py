@@ -1,11 +1,9 @@
 """TRL's distillation on a buffered generation batch, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, by_setting, check_verdict
+from adapters.kit.round_trip import check_calls
 from adapters.trl_data_specimen import DATASETS
 from adapters.trl_inline_specimen import overlay
 from adapters.trl_pairs_specimen import filled
@@ -16,8 +14,6 @@ from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.knob_with_side_effect import LAW as CFG002
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
-
-Loads = Callable[..., Target]
 
 CONFIG = """
     from dataclasses import dataclass
@@ -86,16 +82,14 @@ def _bound(loads: Loads, counted: str = "self._buffer", student: str = "model") 
         "trl/experimental/gold/gold_trainer.py": filled(TRAINER, {"counted": counted, "student": student}),
     }
     target = loads(FRAMEWORK, tree, {**overlay(), "datasets.py": DATASETS})
-    made = [one for one in buffered_steps.boundaries(target) if isinstance(one, Boundary)]
-    return target, {next(iter(one.settings)): one for one in made}
+    return target, by_setting(buffered_steps.boundaries(target))
 
 
 def test_all_boundaries_answer(loads: Loads) -> None:
     """Completions of the data set, and completions that the student samples."""
     target, boundaries = _bound(loads)
     assert set(boundaries) == {OFFLINE, SAMPLED, PARALLEL}
-    assert answering({(name, name): one for name, one in boundaries.items()}, target) == []
-    check_round_trips(target, boundaries.values())
+    check_calls(target, boundaries.values())
 
 
 CASES = [

@@ -1,11 +1,9 @@
 """TRL's conversations and calls of tools, on a specimen of their call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict, judged_at
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, check_verdict, judged_at
+from adapters.kit.round_trip import check_calls
 from adapters.trl_conversations_specimen import TRANSFORMERS, files
 from adapters.trl_specimen import overlay
 from rl_sentinel.adapters.target import Target
@@ -13,8 +11,6 @@ from rl_sentinel.adapters.trl import FRAMEWORK, chatml, templates, tool_counts, 
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.conversation_tokens_differ import LAW as TOK001
 from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
-
-Loads = Callable[..., Target]
 
 APPLY = "trl.data_utils.apply_chat_template"
 COLLATOR = "trl.trainer.utils.DataCollatorForChatML.__call__"
@@ -58,8 +54,7 @@ def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
         *((f"{owner}._generate", "logged, tools") for owner in OWNERS),
         *((path, f"{kind} as prompts") for path in PROMPTS for kind in ("conversations", "texts")),
     }
-    assert answering(boundaries, target) == []
-    check_round_trips(target, boundaries.values())
+    check_calls(target, boundaries.values())
 
 
 @pytest.mark.parametrize(("cut", "sound"), [("shared", True), ("commonprefix([question, text])", False)])

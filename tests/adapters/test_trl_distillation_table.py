@@ -1,18 +1,14 @@
 """The completions table of TRL's distillation, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, check_verdict, the_only
+from adapters.kit.round_trip import check_calls
 from adapters.trl_specimen import files, filled, overlay
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, distillation_table
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.columns_out_of_step import LAW as DAT001
-
-Loads = Callable[..., Target]
 
 TRAINER = """
     from collections import defaultdict, deque
@@ -64,15 +60,12 @@ def _bound(loads: Loads, **choices: str) -> tuple[Target, Boundary]:
     tree["trl/trainer/distillation_config.py"] = tree["trl/trainer/grpo_config.py"].replace("GRPO", "Distillation")
     tree["trl/trainer/distillation_trainer.py"] = filled(TRAINER, SOUND | choices)
     target = loads(FRAMEWORK, tree, overlay())
-    (boundary,) = distillation_table.boundaries(target)
-    assert isinstance(boundary, Boundary), boundary
-    return target, boundary
+    return target, the_only(distillation_table.boundaries(target))
 
 
 def test_answers_and_reads_back(loads: Loads) -> None:
     target, boundary = _bound(loads)
-    assert answering({(boundary.path, name): boundary for name in boundary.settings}, target) == []
-    check_round_trips(target, [boundary])
+    check_calls(target, [boundary])
 
 
 @pytest.mark.parametrize(

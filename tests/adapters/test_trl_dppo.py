@@ -1,11 +1,9 @@
 """TRL's DPPO, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, by_setting, check_verdict, rewritten
+from adapters.kit.round_trip import check_calls
 from adapters.trl_async_specimen import files
 from adapters.trl_specimen import CONFIG, overlay
 from rl_sentinel.adapters.target import Target
@@ -15,8 +13,6 @@ from rl_sentinel.core.law import Law
 from rl_sentinel.laws.gradient_off_mask import LAW as PLC002
 from rl_sentinel.laws.knob_without_effect import LAW as CFG001
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
-
-Loads = Callable[..., Target]
 
 FIELDS = '        divergence_type: str = "binary_tv"\n'
 
@@ -51,23 +47,19 @@ SOUND = {
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
-    source = TRAINER
-    for word, code in {**SOUND, **broken}.items():
-        source = source.replace(word, code)
+    source = rewritten(TRAINER, SOUND | broken)
     tree = files()
     tree["trl/experimental/dppo/dppo_config.py"] = CONFIG.format(name="DPPOConfig").rstrip() + "\n" + FIELDS
     tree["trl/experimental/dppo/dppo_trainer.py"] = source
     target = loads(FRAMEWORK, tree, overlay())
-    made = [one for one in dppo.boundaries(target) if isinstance(one, Boundary)]
-    return target, {next(iter(one.settings)): one for one in made}
+    return target, by_setting(dppo.boundaries(target))
 
 
 def test_answers_and_reads_back(loads: Loads) -> None:
     """Each divergence of two outcomes, and the KL term."""
     target, boundaries = _bound(loads)
     assert list(boundaries) == list(dppo.SETTINGS)
-    assert answering({(name, name): one for name, one in boundaries.items()}, target) == []
-    check_round_trips(target, list(boundaries.values()))
+    check_calls(target, boundaries.values())
 
 
 @pytest.mark.parametrize("sound", [True, False])

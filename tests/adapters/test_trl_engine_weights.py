@@ -1,18 +1,14 @@
 """TRL's transfer of weights to vLLM, on a specimen of it in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, judged_at
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, by_setting, judged_at
+from adapters.kit.round_trip import check_calls
 from adapters.trl_specimen import filled, overlay
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, engine_weights
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 MODULE = """
     from functools import wraps
@@ -71,16 +67,14 @@ def _bound(loads: Loads, **choices: str) -> tuple[Target, dict[str, Boundary]]:
         "trl/generation/vllm_generation.py": filled(MODULE, SOUND | choices),
     }
     target = loads(FRAMEWORK, tree, overlay())
-    made = [one for one in engine_weights.boundaries(target) if isinstance(one, Boundary)]
-    return target, {next(iter(one.settings)): one for one in made}
+    return target, by_setting(engine_weights.boundaries(target))
 
 
 def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
     """Both modes, with and without adapters."""
     target, boundaries = _bound(loads)
     assert set(boundaries) == ADAPTED | WHOLE
-    assert answering({(name, name): one for name, one in boundaries.items()}, target) == []
-    check_round_trips(target, boundaries.values())
+    check_calls(target, boundaries.values())
 
 
 @pytest.mark.parametrize(

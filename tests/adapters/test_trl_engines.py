@@ -1,11 +1,9 @@
 """TRL's engines that sample, and its table of completions, on a specimen of their call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, check_verdict
+from adapters.kit.round_trip import check_calls
 from adapters.trl_engines_specimen import files
 from adapters.trl_specimen import overlay
 from rl_sentinel.adapters.target import Target
@@ -15,8 +13,6 @@ from rl_sentinel.core.law import Law
 from rl_sentinel.laws.columns_out_of_step import LAW as DAT001
 from rl_sentinel.laws.setting_arrives_changed import LAW as CFG004
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 OWN = "trl.trainer.grpo_trainer.GRPOTrainer._generate_single_turn"
 VLLM = f"{OWN} -> trl.generation.vllm_generation.VLLMGeneration.generate"
@@ -41,8 +37,7 @@ def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
         (VLLM, "rows, an engine over ranks"),
         (TABLE, "table of completions"),
     }
-    assert answering(boundaries, target) == []
-    check_round_trips(target, boundaries.values())
+    check_calls(target, boundaries.values())
 
 
 @pytest.mark.parametrize("sound", [True, False])

@@ -1,18 +1,12 @@
 """TRL's sampling from models with options of their own, on a specimen in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import judged_at
+from adapters.checks import Loads, judged_at, the_bound
 from adapters.trl_pairs_specimen import filled
 from adapters.trl_self_play_specimen import overlay
-from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, generation_defaults
-from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.setting_arrives_changed import LAW as CFG004
-
-Loads = Callable[..., Target]
 
 CONFIG = """
     from dataclasses import dataclass
@@ -89,7 +83,7 @@ def test_options_of_the_model_do_not_replace_those_of_the_trainer(
     tree = {"trl/__init__.py": "", "trl/trainer/online_dpo_config.py": CONFIG}
     tree |= {"trl/trainer/online_dpo_trainer.py": filled(TRAINER, {**SOUND, **broken})}
     target = loads(FRAMEWORK, tree, {**overlay(), "transformers.py": overlay()["transformers.py"] + GENERATION})
-    (boundary,) = [one for one in generation_defaults.boundaries(target) if isinstance(one, Boundary)]
+    boundary = the_bound(generation_defaults.boundaries(target))
     (setting,) = boundary.settings
     judgement = judged_at(CFG004, boundary, setting, target)
     assert judgement.tried > 0

@@ -1,11 +1,9 @@
 """TRL's trainer that asks vLLM itself, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, by_setting, check_verdict
+from adapters.kit.round_trip import check_calls
 from adapters.trl_inline_specimen import files, overlay
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, inline_prompts, sampling
@@ -15,14 +13,12 @@ from rl_sentinel.laws.columns_out_of_step import LAW as DAT001
 from rl_sentinel.laws.setting_arrives_changed import LAW as CFG004
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
 
-Loads = Callable[..., Target]
-
 
 def _bound(target: Target) -> dict[str, Boundary]:
     """Setting -> boundary."""
     every = [b for module in (sampling, inline_prompts) for b in module.boundaries(target)]
     assert [b.reason for b in every if isinstance(b, Unbound)] == []
-    return {setting: b for b in every if isinstance(b, Boundary) for setting in b.settings}
+    return by_setting(every)
 
 
 def test_all_boundaries_answer(loads: Loads) -> None:
@@ -32,8 +28,7 @@ def test_all_boundaries_answer(loads: Loads) -> None:
     prompts = {f"prompts, {engine}{cut}" for engine in ("server", "colocate") for cut in ("", ", truncated")}
     others = {f"{what}, {engine}" for what in ("options", "rows") for engine in ("server", "colocate")}
     assert set(bound) == prompts | others
-    assert answering({(b.path, setting): b for setting, b in bound.items()}, target) == []
-    check_round_trips(target, bound.values())
+    check_calls(target, bound.values())
 
 
 CASES: list[tuple[Law, str, dict[str, str]]] = [

@@ -1,18 +1,14 @@
 """TRL's logged prompts where engines extend over ranks, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, check_verdict, the_only
+from adapters.kit.round_trip import check_calls
 from adapters.trl_inline_specimen import files, overlay
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, inline_logs
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.columns_out_of_step import LAW as DAT001
-
-Loads = Callable[..., Target]
 
 GRPO = """
     from collections import deque
@@ -50,15 +46,12 @@ GRPO = """
 def _bound(loads: Loads, asked: str = "everyone", logged: str = "completion_ids") -> tuple[Target, Boundary]:
     text = GRPO.replace("{asked}", asked).replace("{logged}", logged)
     target = loads(FRAMEWORK, {**files(), "trl/trainer/grpo_trainer.py": text}, overlay())
-    (boundary,) = inline_logs.boundaries(target)
-    assert isinstance(boundary, Boundary), boundary
-    return target, boundary
+    return target, the_only(inline_logs.boundaries(target))
 
 
 def test_answers_and_reads_back(loads: Loads) -> None:
     target, boundary = _bound(loads)
-    assert answering({(boundary.path, name): boundary for name in boundary.settings}, target) == []
-    check_round_trips(target, [boundary])
+    check_calls(target, [boundary])
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,9 @@
 """The mismatched pairs of TRL's KTO, on a specimen of their call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, judged_at
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, judged_at, the_only
+from adapters.kit.round_trip import check_calls
 from adapters.trl_data_specimen import DATASETS, TRANSFORMERS
 from adapters.trl_specimen import overlay
 from rl_sentinel.adapters.target import Target
@@ -13,8 +11,6 @@ from rl_sentinel.adapters.trl import FRAMEWORK
 from rl_sentinel.adapters.trl.kto_pairs import BATCHES, boundaries
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.sample_lost_or_repeated import LAW as DAT002
-
-Loads = Callable[..., Target]
 
 CONFIG = """
     from dataclasses import dataclass
@@ -63,15 +59,12 @@ def _bound(loads: Loads, order: str = SOUND) -> tuple[Target, Boundary]:
         "trl/trainer/kto_trainer.py": KTO.replace(" ORDER", order),
     }
     target = loads(FRAMEWORK, tree, {**overlay(), "transformers.py": TRANSFORMERS, "datasets.py": DATASETS})
-    (boundary,) = boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(boundaries(target))
 
 
 def test_answers_and_reads_back(loads: Loads) -> None:
     target, boundary = _bound(loads)
-    assert answering({("kto", name): boundary for name in BATCHES}, target) == []
-    check_round_trips(target, [boundary])
+    check_calls(target, [boundary])
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,14 @@
 """GOLD's merging of tokens that are one for the other tokenizer, on a specimen in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, judged_at
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, judged_at, the_only
+from adapters.kit.round_trip import check_calls
 from adapters.trl_specimen import overlay
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, merged_tokens
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
-
-Loads = Callable[..., Target]
 
 #: The first token's distribution, times the probability of each later token.
 FIRST = """
@@ -62,17 +58,14 @@ PRODUCT = """
 
 def _bound(loads: Loads, text: str) -> tuple[Target, Boundary]:
     target = loads(FRAMEWORK, {"trl/experimental/gold/gold_trainer.py": text}, overlay())
-    (boundary,) = merged_tokens.boundaries(target)
-    assert isinstance(boundary, Boundary), boundary
-    return target, boundary
+    return target, the_only(merged_tokens.boundaries(target))
 
 
 @pytest.mark.parametrize("text", [FIRST.replace("{place}", "place"), SEVERAL.replace("{whole}", "group[-1]"), PRODUCT])
 def test_answers_and_reads_back(loads: Loads, text: str) -> None:
     target, boundary = _bound(loads, text)
     assert len(boundary.settings) == (2 if "bayesian" in text else 1)
-    assert answering({("ULDLoss", name): boundary for name in boundary.settings}, target) == []
-    check_round_trips(target, [boundary])
+    check_calls(target, [boundary])
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,9 @@
 """TRL's online DPO, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict, judged_at
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, by_setting, check_verdict, judged_at
+from adapters.kit.round_trip import check_calls
 from adapters.trl_pairs_specimen import TRANSFORMERS, filled
 from adapters.trl_specimen import overlay
 from rl_sentinel.adapters.target import Target
@@ -15,8 +13,6 @@ from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
-
-Loads = Callable[..., Target]
 
 CONFIG = """
     from dataclasses import dataclass
@@ -78,15 +74,13 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
         {**tree, "trl/trainer/online_dpo_trainer.py": source},
         {**overlay(), "transformers.py": TRANSFORMERS},
     )
-    made = [one for one in online_dpo.boundaries(target) if isinstance(one, Boundary)]
-    return target, {next(iter(one.settings)): one for one in made}
+    return target, by_setting(online_dpo.boundaries(target))
 
 
 def test_all_boundaries_answer(loads: Loads) -> None:
     target, boundaries = _bound(loads)
     assert set(boundaries) == {"default", "logged"}
-    assert answering({(name, name): one for name, one in boundaries.items()}, target) == []
-    check_round_trips(target, boundaries.values())
+    check_calls(target, boundaries.values())
 
 
 @pytest.mark.parametrize(("law", "setting"), [(REF001, "default"), (SPL001, "default"), (MET001, "logged")])

@@ -1,10 +1,8 @@
 """TRL's online DPO as a loop that samples, scores and trains in one method, on a specimen in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, by_setting, check_verdict
 from adapters.trl_loops_specimen import LOOP, libraries
 from adapters.trl_specimen import filled
 from rl_sentinel.adapters.target import Target
@@ -13,8 +11,6 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.metric_logged_elsewhere import LAW as MET006
-
-Loads = Callable[..., Target]
 
 CONFIG = """
     from dataclasses import dataclass
@@ -70,8 +66,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
     tree = {"trl/__init__.py": "", "trl/trainer/loop.py": LOOP, "trl/trainer/online_dpo_config.py": CONFIG}
     tree |= {"trl/trainer/online_dpo_trainer.py": filled(TRAINER, {**SOUND, **broken})}
     target = loads(FRAMEWORK, tree, libraries())
-    found = [one for one in online_dpo_loop.boundaries(target) if isinstance(one, Boundary)]
-    return target, {next(iter(one.settings)): one for one in found}
+    return target, by_setting(online_dpo_loop.boundaries(target))
 
 
 def test_all_boundaries_answer(loads: Loads) -> None:

@@ -1,11 +1,9 @@
 """TRL's online DPO with vLLM, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, by_setting, check_verdict
+from adapters.kit.round_trip import check_calls
 from adapters.test_trl_online_dpo import CONFIG
 from adapters.trl_inline_specimen import CLIENT, TOKENIZER, TOKENIZERS
 from adapters.trl_pairs_specimen import TRANSFORMERS, filled
@@ -14,8 +12,6 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, online_dpo_rows
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.columns_out_of_step import LAW as DAT001
-
-Loads = Callable[..., Target]
 
 TRAINER = """
     from types import SimpleNamespace
@@ -73,8 +69,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
     source = filled(TRAINER, {**SOUND, **broken})
     files = {**tree, "trl/trainer/online_dpo_trainer.py": source}
     target = loads(FRAMEWORK, files, {**overlay(), **libraries})
-    made = [one for one in online_dpo_rows.boundaries(target) if isinstance(one, Boundary)]
-    return target, {next(iter(one.settings)): one for one in made}
+    return target, by_setting(online_dpo_rows.boundaries(target))
 
 
 def test_all_boundaries_answer(loads: Loads) -> None:
@@ -82,8 +77,7 @@ def test_all_boundaries_answer(loads: Loads) -> None:
     target, boundaries = _bound(loads)
     names = ("rows", "prompts of several lengths")
     assert set(boundaries) == {f"{name}, {engine}" for name in names for engine in ("server", "colocate")}
-    assert answering({(name, name): one for name, one in boundaries.items()}, target) == []
-    check_round_trips(target, boundaries.values())
+    check_calls(target, boundaries.values())
 
 
 CASES = [

@@ -1,13 +1,11 @@
 """Modules of TRL that name a class of an absent package in a signature."""
 
 import builtins
-from collections.abc import Callable
 
+from adapters.checks import Loads
 from adapters.trl_specimen import files, overlay
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, optional_names
-
-Loads = Callable[..., Target]
 
 TRAINER = """
     if False:

@@ -1,11 +1,9 @@
 """Metrics that TRL's pair trainers log in an evaluation, on a specimen of their call shapes."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, check_verdict, the_bound
+from adapters.kit.round_trip import check_calls
 from adapters.trl_pairs_specimen import TRANSFORMERS, files
 from adapters.trl_specimen import overlay
 from rl_sentinel.adapters.target import Target
@@ -15,8 +13,6 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.metric_logged_elsewhere import LAW as MET006
-
-Loads = Callable[..., Target]
 
 #: What the specimen's base class has besides its training step.
 MODES = """
@@ -59,14 +55,13 @@ def _bound(loads: Loads, **choices: str) -> tuple[Target, Boundary]:
         {name: text for name, text in tree.items() if "kto" not in name},
         {**overlay(), "transformers.py": TRANSFORMERS},
     )
-    (boundary,) = (b for b in boundaries(target) if isinstance(b, Boundary))
+    boundary = the_bound(boundaries(target))
     return target, boundary
 
 
 def test_answers_and_reads_back(loads: Loads) -> None:
     target, boundary = _bound(loads)
-    assert answering({("dpo", "evaluation"): boundary}, target) == []
-    check_round_trips(target, [boundary])
+    check_calls(target, [boundary])
 
 
 @pytest.mark.parametrize(

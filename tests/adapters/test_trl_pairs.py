@@ -1,10 +1,8 @@
 """TRL's trainers of pairs, of distillation and of PPO, on a specimen of their call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict, judged_at
+from adapters.checks import Loads, answering, check_verdict, judged_at
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_pairs_specimen import TRANSFORMERS, files
 from adapters.trl_specimen import overlay
@@ -29,8 +27,6 @@ from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
 from rl_sentinel.laws.rank_split_changes_loss import LAW as SPL002
 from rl_sentinel.laws.row_order_matters import LAW as PRM001
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 MODULES = (preferences, kto, logit_metrics, supervised, nash_md, distillation, ppo)
 

@@ -1,16 +1,14 @@
 """Conversations that a chat template renders."""
 
 import sys
-from collections.abc import Callable
 
+from adapters.checks import Loads
 from adapters.test_trl_training_templates import RENDER
 from adapters.trl_conversations_specimen import TRANSFORMERS, files
 from adapters.trl_specimen import overlay
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK
 from rl_sentinel.adapters.trl.rendered_templates import ORIGINAL, TRAINING, compile_templates, rendered
-
-Loads = Callable[..., Target]
 
 TEMPLATES = """
     one_chat_template = "1{% for m in messages %}{{ m.content }}{% endfor %}"

@@ -1,19 +1,15 @@
 """TRL's parsers of replies, on a specimen of them in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, judged_at
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, by_setting, judged_at
+from adapters.kit.round_trip import check_calls
 from adapters.test_trl_training_templates import RENDER
 from adapters.trl_specimen import overlay
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, response_parsing
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 #: A template that writes each call on a line of its own, and the parser of it.
 MODULE = """
@@ -85,8 +81,7 @@ def _bound(loads: Loads, **choices: str) -> tuple[Target, dict[str, Boundary]]:
     del libraries["transformers.py"]
     tree = {"trl/__init__.py": "", "trl/chat_template_utils.py": code}
     target = loads(FRAMEWORK, tree, libraries)
-    made = [b for b in response_parsing.boundaries(target) if isinstance(b, Boundary)]
-    return target, {next(iter(b.settings)): b for b in made}
+    return target, by_setting(response_parsing.boundaries(target))
 
 
 def test_answers_and_reads_back(loads: Loads) -> None:
@@ -94,8 +89,7 @@ def test_answers_and_reads_back(loads: Loads) -> None:
     target, boundaries = _bound(loads)
     assert list(boundaries) == KINDS
     assert {name for one in boundaries.values() for name in one.outputs} == {"token of house"}
-    assert answering({(name, name): one for name, one in boundaries.items()}, target) == []
-    check_round_trips(target, list(boundaries.values()))
+    check_calls(target, boundaries.values())
 
 
 @pytest.mark.parametrize(

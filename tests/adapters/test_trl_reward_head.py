@@ -1,11 +1,9 @@
 """The head of TRL's reward model, on a specimen of its constructor in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, check_verdict, the_only
+from adapters.kit.round_trip import check_calls
 from adapters.trl_pairs_specimen import TRANSFORMERS
 from adapters.trl_specimen import overlay
 from rl_sentinel.adapters.target import Target
@@ -14,8 +12,6 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.knob_with_side_effect import LAW as CFG002
 from rl_sentinel.laws.knob_without_effect import LAW as CFG001
-
-Loads = Callable[..., Target]
 
 NAME = "model by name"
 
@@ -66,16 +62,13 @@ def _bound(loads: Loads, seeded: str = "torch.manual_seed(args.seed)") -> tuple[
     }
     saved = TRANSFORMERS.replace("\n    class PreTrained", SAVED)
     target = loads(FRAMEWORK, tree, {**overlay(), "transformers.py": saved})
-    (boundary,) = reward_head.boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(reward_head.boundaries(target))
 
 
 def test_answers_and_reads_back(loads: Loads) -> None:
     """The constructor is called with the folder of a model."""
     target, boundary = _bound(loads)
-    assert answering({(NAME, NAME): boundary}, target) == []
-    check_round_trips(target, [boundary])
+    check_calls(target, [boundary])
 
 
 @pytest.mark.parametrize("law", [CFG001, CFG002])

@@ -1,11 +1,9 @@
 """TRL's reward model, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, judged_at
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, by_setting, judged_at, rewritten
+from adapters.kit.round_trip import check_calls
 from adapters.trl_pairs_specimen import BASE, TRANSFORMERS
 from adapters.trl_specimen import overlay
 from rl_sentinel.adapters.target import Target
@@ -14,8 +12,6 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
-
-Loads = Callable[..., Target]
 
 CONFIG = """
     from dataclasses import dataclass
@@ -69,17 +65,14 @@ SOUND = {
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
-    source = TRAINER
-    for word, code in {**SOUND, **broken}.items():
-        source = source.replace(word, code)
+    source = rewritten(TRAINER, SOUND | broken)
     tree = {"trl/__init__.py": "", "trl/trainer/base.py": BASE, "trl/trainer/reward_config.py": CONFIG}
     target = loads(
         FRAMEWORK,
         {**tree, "trl/trainer/reward_trainer.py": source},
         {**overlay(), "transformers.py": TRANSFORMERS},
     )
-    made = [one for one in reward_model.boundaries(target) if isinstance(one, Boundary)]
-    return target, {next(iter(one.settings)): one for one in made}
+    return target, by_setting(reward_model.boundaries(target))
 
 
 def _sound(loads: Loads, law: Law, setting: str, **broken: str) -> bool:
@@ -92,8 +85,7 @@ def _sound(loads: Loads, law: Law, setting: str, **broken: str) -> bool:
 def test_all_boundaries_answer(loads: Loads) -> None:
     target, boundaries = _bound(loads)
     assert set(boundaries) == {"default", "centered"}
-    assert answering({(name, name): one for name, one in boundaries.items()}, target) == []
-    check_round_trips(target, boundaries.values())
+    check_calls(target, boundaries.values())
 
 
 @pytest.mark.parametrize("law", [REF001, SPL001])

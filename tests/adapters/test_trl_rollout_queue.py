@@ -1,11 +1,9 @@
 """TRL's queue of asynchronous rollouts, on a specimen of its data set in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, check_verdict, the_only
+from adapters.kit.round_trip import check_calls
 from adapters.trl_async_specimen import files
 from adapters.trl_specimen import filled, overlay
 from rl_sentinel.adapters.target import Target
@@ -14,8 +12,6 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.knob_with_side_effect import LAW as CFG002
 from rl_sentinel.laws.sample_lost_or_repeated import LAW as DAT002
-
-Loads = Callable[..., Target]
 
 NAME = "a slow worker"
 
@@ -52,16 +48,13 @@ def _bound(loads: Loads, **choices: str) -> tuple[Target, Boundary]:
     source = filled(MODULE, SOUND | choices)
     tree = {**files(), "trl/experimental/async_grpo/async_grpo_trainer.py": source}
     target = loads(FRAMEWORK, tree, overlay())
-    (boundary,) = rollout_queue.boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(rollout_queue.boundaries(target))
 
 
 def test_answers_and_reads_back(loads: Loads) -> None:
     """The wait moves with the lengths."""
     target, boundary = _bound(loads)
-    assert answering({(NAME, NAME): boundary}, target) == []
-    check_round_trips(target, [boundary])
+    check_calls(target, [boundary])
 
 
 @pytest.mark.parametrize("sound", [True, False])

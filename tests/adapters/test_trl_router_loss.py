@@ -1,19 +1,13 @@
 """The router's loss in TRL's supervised trainer, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, check_verdict, the_only
+from adapters.kit.round_trip import check_calls
 from adapters.trl_pairs_specimen import TRANSFORMERS, files
 from adapters.trl_specimen import overlay
-from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, router_loss
-from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.setting_arrives_changed import LAW as CFG004
-
-Loads = Callable[..., Target]
 
 LIBRARIES = {**overlay(), "transformers.py": TRANSFORMERS}
 
@@ -35,12 +29,10 @@ def test_how_often_it_counts(loads: Loads, times: str, sound: bool) -> None:
     """The router's loss counts once, by its coefficient."""
     tree, place = files(), "trl/trainer/sft_trainer.py"
     target = loads(FRAMEWORK, {**tree, place: tree[place] + ROUTER.replace("{times}", times)}, LIBRARIES)
-    (boundary,) = router_loss.boundaries(target)
-    assert isinstance(boundary, Boundary)
+    boundary = the_only(router_loss.boundaries(target))
     check_verdict(CFG004, boundary, "router", target, found=not sound)
     if sound:
-        assert answering({("router", "router"): boundary}, target) == []
-        check_round_trips(target, [boundary])
+        check_calls(target, [boundary])
 
 
 def test_a_release_without_it(loads: Loads) -> None:

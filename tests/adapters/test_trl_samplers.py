@@ -1,18 +1,14 @@
 """TRL's sampler of prompts, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict, judged_at
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, by_setting, check_verdict, judged_at, the_only
+from adapters.kit.round_trip import check_calls
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, samplers
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.sample_lost_or_repeated import LAW as DAT002
 from rl_sentinel.laws.setting_arrives_changed import LAW as CFG004
-
-Loads = Callable[..., Target]
 
 TRAINER = """
     class GRPOTrainer:
@@ -81,16 +77,13 @@ PLANNED = """
 
 def _bound(loads: Loads, kind: str, lost: str = "0") -> tuple[Target, Boundary]:
     target = loads(FRAMEWORK, {f"trl/trainer/{kind}_trainer.py": TREES[kind].replace("LOST", lost)})
-    (boundary,) = samplers.boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(samplers.boundaries(target))
 
 
 @pytest.mark.parametrize("kind", TREES)
 def test_answers(loads: Loads, kind: str) -> None:
     target, boundary = _bound(loads, kind)
-    assert answering({("sampler", setting): boundary for setting in boundary.settings}, target) == []
-    check_round_trips(target, [boundary])
+    check_calls(target, [boundary])
 
 
 @pytest.mark.parametrize("kind", TREES)
@@ -106,8 +99,7 @@ def test_last_generation_is_lost(loads: Loads, kind: str, setting: str, lost: st
 )
 def test_length_of_a_sampler_that_drops_a_generation(loads: Loads, length: str, *, sound: bool) -> None:
     target = loads(FRAMEWORK, {"trl/trainer/grpo_trainer.py": PLANNED.replace("LENGTH", length)})
-    (boundary,) = samplers.boundaries(target)
-    assert isinstance(boundary, Boundary)
+    boundary = the_only(samplers.boundaries(target))
     check_verdict(DAT002, boundary, "two prompts", target, found=not sound)
 
 
@@ -119,7 +111,7 @@ def test_planned_generation(loads: Loads, steps: str, *, sound: bool) -> None:
     tree = {"trl/trainer/grpo_trainer.py": TRAINER.replace("LOST", "0")}
     tree["trl/trainer/grpo_config.py"] = CONFIG.replace("STEPS", steps)
     target = loads(FRAMEWORK, tree)
-    named = {name: b for b in samplers.boundaries(target) if isinstance(b, Boundary) for name in b.settings}
+    named = by_setting(samplers.boundaries(target))
     completions, by_steps = (judged_at(CFG004, named[name], name, target) for name in samplers.PLANS)
     assert completions.tried > 0
     assert (completions.found is None) is sound

@@ -1,11 +1,9 @@
 """TRL's SDPO with the policy loss alone, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, by_setting, check_verdict
+from adapters.kit.round_trip import check_calls
 from adapters.trl_async_specimen import files
 from adapters.trl_specimen import overlay
 from rl_sentinel.adapters.target import Target
@@ -15,8 +13,6 @@ from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.knob_without_effect import LAW as CFG001
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
-
-Loads = Callable[..., Target]
 
 TRAINER = """
     import torch
@@ -58,16 +54,14 @@ def _bound(
     source = TRAINER.replace("HIGH", high).replace("STEPS", steps).replace("IDS", ids).replace("COUNT", count)
     tree["trl/experimental/sdpo/sdpo_trainer.py"] = source
     target = loads(FRAMEWORK, tree, overlay())
-    made = [one for one in sdpo.boundaries(target) if isinstance(one, Boundary)]
-    return target, {next(iter(one.settings)): one for one in made}
+    return target, by_setting(sdpo.boundaries(target))
 
 
 def test_sound(loads: Loads) -> None:
     """Means of rows, and sums, are sound; a mean over the tokens of a micro-batch is not one over all of them."""
     target, boundaries = _bound(loads)
     assert list(boundaries) == ["grpo", "dapo", "bnpo", "dr_grpo"]
-    assert answering({(name, name): one for name, one in boundaries.items()}, target) == []
-    check_round_trips(target, boundaries.values())
+    check_calls(target, boundaries.values())
     for setting, boundary in boundaries.items():
         for law in (REF001, SPL001):
             check_verdict(law, boundary, setting, target, found=law is SPL001 and setting == "dapo")

@@ -1,11 +1,9 @@
 """TRL's SDPO from completions to advantages, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, by_setting, check_verdict
+from adapters.kit.round_trip import check_calls
 from adapters.trl_specimen import files, filled, overlay
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, sdpo_scoring
@@ -13,8 +11,6 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
-
-Loads = Callable[..., Target]
 
 TRAINER = """
     import torch
@@ -53,16 +49,14 @@ def _bound(loads: Loads, **choices: str) -> tuple[Target, dict[str, Boundary]]:
     source = filled(TRAINER, SOUND | choices)
     folder = "trl/experimental/sdpo"
     target = loads(FRAMEWORK, {**files(), f"{folder}/sdpo_trainer.py": source}, overlay())
-    made = [one for one in sdpo_scoring.boundaries(target) if isinstance(one, Boundary)]
-    return target, {next(iter(one.settings)): one for one in made}
+    return target, by_setting(sdpo_scoring.boundaries(target))
 
 
 def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
     """Each way of scaling binds, and every column survives the round trip."""
     target, boundaries = _bound(loads)
     assert list(boundaries) == ["default", "no scaling", "batch scaling", "logged"]
-    assert answering({(name, name): one for name, one in boundaries.items()}, target) == []
-    check_round_trips(target, boundaries.values())
+    check_calls(target, boundaries.values())
 
 
 @pytest.mark.parametrize("sound", [True, False])

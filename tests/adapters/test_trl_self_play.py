@@ -1,11 +1,9 @@
 """TRL's trainers that sample pairs, on a specimen of their call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, check_verdict
+from adapters.kit.round_trip import check_calls
 from adapters.trl_self_play_specimen import files, overlay
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, online_dpo, self_play
@@ -14,8 +12,6 @@ from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
-
-Loads = Callable[..., Target]
 
 #: Name of a trainer's class, setting.
 Key = tuple[str, str]
@@ -38,8 +34,7 @@ def test_all_boundaries_answer(loads: Loads) -> None:
         *((name, "logged") for name in ("XPOTrainer", "NashMDTrainer", "OnlineDPOTrainer")),
         *(("OnlineDPOTrainer", name) for name in ("model", "model, missing EOS")),
     }
-    assert answering({(" ".join(key), key[1]): one for key, one in boundaries.items()}, target) == []
-    check_round_trips(target, boundaries.values())
+    check_calls(target, boundaries.values())
 
 
 FAULTS: list[tuple[Law, Key, dict[str, str]]] = [

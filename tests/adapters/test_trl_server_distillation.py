@@ -1,11 +1,9 @@
 """TRL's distillation from a teacher on a server, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, by_setting, check_verdict
+from adapters.kit.round_trip import check_calls, check_round_trips
 from adapters.trl_specimen import files, filled, overlay
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, server_distillation, weighted_distillation
@@ -17,8 +15,6 @@ from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
 from rl_sentinel.laws.padding_shifts_signal import LAW as PAD001
 from rl_sentinel.laws.row_order_matters import LAW as PRM001
-
-Loads = Callable[..., Target]
 
 TRAINER = """
     import torch
@@ -145,8 +141,7 @@ ASKED, WORDS = 'inputs["teacher_attention_mask"].sum(1)', "words"
 def _of_itself(loads: Loads, asked: str = ASKED, words: str = WORDS) -> tuple[Target, dict[str, Boundary]]:
     source = ITSELF.replace("ASKED", asked).replace("WORDS", words)
     target = loads(FRAMEWORK, {**files(), "trl/experimental/sdft/sdft_trainer.py": source}, overlay())
-    made = [one for one in server_distillation.boundaries(target) if isinstance(one, Boundary)]
-    return target, {next(iter(one.settings)): one for one in made}
+    return target, by_setting(server_distillation.boundaries(target))
 
 
 def _bound(loads: Loads, objective: str = "", **choices: str) -> tuple[Target, dict[str, Boundary]]:
@@ -155,16 +150,14 @@ def _bound(loads: Loads, objective: str = "", **choices: str) -> tuple[Target, d
     place = "trl/experimental/server_distillation/server_distillation_trainer.py"
     target = loads(FRAMEWORK, {**files(), place: source}, overlay())
     every = [*server_distillation.boundaries(target), *weighted_distillation.boundaries(target)]
-    made = [one for one in every if isinstance(one, Boundary)]
-    return target, {next(iter(one.settings)): one for one in made}
+    return target, by_setting(every)
 
 
 def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
     """Both ends of the mixture bind, and every column survives the round trip."""
     target, boundaries = _bound(loads)
     assert list(boundaries) == list(server_distillation.SHARES)
-    assert answering({(name, name): one for name, one in boundaries.items()}, target) == []
-    check_round_trips(target, boundaries.values())
+    check_calls(target, boundaries.values())
 
 
 @pytest.mark.parametrize("sound", [True, False])
@@ -209,8 +202,7 @@ def test_weights_of_sampled_tokens(loads: Loads, law: Law, choices: dict[str, st
 def test_metrics_of_sampled_tokens(loads: Loads, choices: dict[str, str], *, sound: bool) -> None:
     """Means and extremes over the trained tokens, whatever the padding beside them."""
     target, boundaries = _bound(loads, objective=WEIGHTED, **({} if sound else choices))
-    assert answering({(LOGGED, LOGGED): boundaries[LOGGED]}, target) == []
-    check_round_trips(target, [boundaries[LOGGED]])
+    check_calls(target, [boundaries[LOGGED]])
     check_verdict(PAD001, boundaries[LOGGED], LOGGED, target, found=not sound)
 
 
@@ -218,8 +210,7 @@ def test_metrics_of_sampled_tokens(loads: Loads, choices: dict[str, str], *, sou
 def test_means_of_log_ratios(loads: Loads, among: str) -> None:
     """Means over the trained tokens, not over all places."""
     target, boundaries = _bound(loads, objective=WEIGHTED, among=among)
-    assert answering({(MEANS, MEANS): boundaries[MEANS]}, target) == []
-    check_round_trips(target, [boundaries[MEANS]])
+    check_calls(target, [boundaries[MEANS]])
     check_verdict(MET001, boundaries[MEANS], MEANS, target, found=among != "[mask]")
 
 
@@ -227,8 +218,7 @@ def test_a_teacher_of_itself_answers_and_reads_back(loads: Loads) -> None:
     """Each mixture binds, and every column survives the round trip."""
     target, boundaries = _of_itself(loads)
     assert list(boundaries) == list(server_distillation.ALPHAS)
-    assert answering({(name, name): one for name, one in boundaries.items()}, target) == []
-    check_round_trips(target, boundaries.values())
+    check_calls(target, boundaries.values())
 
 
 @pytest.mark.parametrize("words", [WORDS, "torch.arange(most).expand_as(words)"])

@@ -1,11 +1,9 @@
 """TRL's simple self-distillation, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, check_verdict, rewritten, the_only
+from adapters.kit.round_trip import check_calls
 from adapters.trl_async_specimen import files
 from adapters.trl_specimen import overlay
 from rl_sentinel.adapters.target import Target
@@ -15,8 +13,6 @@ from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
 from rl_sentinel.laws.padding_shifts_signal import LAW as PAD001
-
-Loads = Callable[..., Target]
 
 TRAINER = """
     import torch
@@ -37,20 +33,15 @@ SOUND = {"PLACES": ":-1", "COUNT": "mask", "PARTS": "self.current_gradient_accum
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
-    source = TRAINER
-    for word, code in {**SOUND, **broken}.items():
-        source = source.replace(word, code)
+    source = rewritten(TRAINER, SOUND | broken)
     target = loads(FRAMEWORK, {**files(), "trl/experimental/ssd/ssd_trainer.py": source}, overlay())
-    (boundary,) = ssd.boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(ssd.boundaries(target))
 
 
 def test_answers_and_reads_back(loads: Loads) -> None:
     """The loss moves with the log-probs."""
     target, boundary = _bound(loads)
-    assert answering({("loss", "default"): boundary}, target) == []
-    check_round_trips(target, [boundary])
+    check_calls(target, [boundary])
 
 
 @pytest.mark.parametrize("sound", [True, False])

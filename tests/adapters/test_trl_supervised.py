@@ -1,11 +1,9 @@
 """TRL's collated labels of supervised fine-tuning, on a specimen of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, judged_at
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, by_setting, judged_at
+from adapters.kit.round_trip import check_calls
 from adapters.trl_data_specimen import DATASETS, TRANSFORMERS
 from adapters.trl_specimen import overlay
 from adapters.trl_supervised_specimen import files
@@ -14,16 +12,13 @@ from rl_sentinel.adapters.trl import FRAMEWORK, collated_labels
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.conversation_tokens_differ import LAW as TOK001
 
-Loads = Callable[..., Target]
-
 SETTINGS = set(collated_labels.FORMS)
 
 
 def _bound(loads: Loads, **choices: str) -> tuple[Target, dict[str, Boundary]]:
     light = {**overlay(), "transformers.py": TRANSFORMERS, "datasets.py": DATASETS}
     target = loads(FRAMEWORK, files(**choices), light)
-    made = [one for one in collated_labels.boundaries(target) if isinstance(one, Boundary)]
-    return target, {next(iter(one.settings)): one for one in made}
+    return target, by_setting(collated_labels.boundaries(target))
 
 
 def _broken(loads: Loads, **choices: str) -> set[str]:
@@ -37,8 +32,7 @@ def _broken(loads: Loads, **choices: str) -> set[str]:
 def test_all_boundaries_answer(loads: Loads) -> None:
     target, boundaries = _bound(loads)
     assert set(boundaries) == SETTINGS
-    assert answering({(name, name): one for name, one in boundaries.items()}, target) == []
-    check_round_trips(target, boundaries.values())
+    check_calls(target, boundaries.values())
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,15 @@
 """The accuracy of TRL's supervised trainer over parts of sequences, on a specimen of it in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, check_verdict, the_only
+from adapters.kit.round_trip import check_calls
 from adapters.trl_pairs_specimen import TRANSFORMERS, files
 from adapters.trl_specimen import overlay
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, supervised_parts
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
-
-Loads = Callable[..., Target]
 
 LIBRARIES = {**overlay(), "transformers.py": TRANSFORMERS}
 
@@ -46,15 +42,12 @@ def _bound(
     loads: Loads, labels: str = "shift_labels", gathers: str = "self.accelerator.gather"
 ) -> tuple[Target, Boundary]:
     target = _target(loads, labels, gathers)
-    (boundary,) = supervised_parts.boundaries(target)
-    assert isinstance(boundary, Boundary), boundary
-    return target, boundary
+    return target, the_only(supervised_parts.boundaries(target))
 
 
 def test_answers_and_reads_back(loads: Loads) -> None:
     target, boundary = _bound(loads)
-    assert answering({(boundary.path, name): boundary for name in boundary.settings}, target) == []
-    check_round_trips(target, [boundary])
+    check_calls(target, [boundary])
 
 
 @pytest.mark.parametrize(

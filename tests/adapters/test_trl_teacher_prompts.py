@@ -1,19 +1,15 @@
 """The prompts of SDPO's teacher in TRL, on a specimen of their builder in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, check_verdict, the_only
+from adapters.kit.round_trip import check_calls
 from adapters.trl_async_specimen import files
 from adapters.trl_specimen import filled, overlay
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, teacher_prompts
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.columns_out_of_step import LAW as DAT001
-
-Loads = Callable[..., Target]
 
 NAME = "teacher prompts"
 
@@ -79,16 +75,13 @@ def _bound(loads: Loads, **choices: str) -> tuple[Target, Boundary]:
     source = filled(MODULE, SOUND | choices)
     tree = {**files(), "trl/experimental/sdpo/sdpo_trainer.py": source}
     target = loads(FRAMEWORK, tree, {**overlay(), "transformers.py": TRANSFORMERS})
-    (boundary,) = teacher_prompts.boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(teacher_prompts.boundaries(target))
 
 
 def test_answers_and_reads_back(loads: Loads) -> None:
     """The number of words moves with the rewards."""
     target, boundary = _bound(loads)
-    assert answering({(NAME, NAME): boundary}, target) == []
-    check_round_trips(target, [boundary])
+    check_calls(target, [boundary])
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,9 @@
 """TRL's training templates next to their originals, on a specimen of both in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, judged_at
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, by_setting, judged_at
+from adapters.kit.round_trip import check_calls
 from adapters.test_trl_training_templates import RENDER
 from adapters.trl_conversations_specimen import TRANSFORMERS, files
 from adapters.trl_specimen import overlay
@@ -13,8 +11,6 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, template_variants
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.conversation_tokens_differ import LAW as TOK001
-
-Loads = Callable[..., Target]
 
 #: A template that writes arguments as they are if they are a text, and its variant, with marks around replies.
 TEMPLATES = """
@@ -54,8 +50,7 @@ def _bound(loads: Loads, **choices: str) -> tuple[Target, dict[str, Boundary]]:
     }
     del libraries["transformers.py"]
     target = loads(FRAMEWORK, {**files(), "trl/chat_template_utils.py": code}, libraries)
-    made = [b for b in template_variants.boundaries(target) if isinstance(b, Boundary)]
-    return target, {next(iter(b.settings)): b for b in made}
+    return target, by_setting(template_variants.boundaries(target))
 
 
 def test_answers_and_reads_back(loads: Loads) -> None:
@@ -63,8 +58,7 @@ def test_answers_and_reads_back(loads: Loads) -> None:
     target, boundaries = _bound(loads)
     assert list(boundaries) == [REPLY, CALL, TEXT]
     assert set(boundaries[REPLY].outputs) == {"words", "words of house that differ from the original"}
-    assert answering({(name, name): one for name, one in boundaries.items()}, target) == []
-    check_round_trips(target, list(boundaries.values()))
+    check_calls(target, boundaries.values())
 
 
 @pytest.mark.parametrize(

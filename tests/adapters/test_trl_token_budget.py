@@ -1,19 +1,15 @@
 """TRL's planner of asynchronous micro-batches, on a specimen of it in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, check_verdict, the_only
+from adapters.kit.round_trip import check_calls
 from adapters.trl_async_specimen import files
 from adapters.trl_specimen import filled, overlay
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, token_budget
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.sample_lost_or_repeated import LAW as DAT002
-
-Loads = Callable[..., Target]
 
 NAME = "a budget for a few samples"
 
@@ -56,16 +52,13 @@ SOUND = {"needs": 'row.size() + len(sample["input_ids"])', "opens": "pass"}
 def _bound(loads: Loads, **choices: str) -> tuple[Target, Boundary]:
     source = filled(MODULE, SOUND | choices)
     target = loads(FRAMEWORK, {**files(), "trl/experimental/async_grpo/async_grpo_trainer.py": source}, overlay())
-    (boundary,) = token_budget.boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(token_budget.boundaries(target))
 
 
 def test_answers_and_reads_back(loads: Loads) -> None:
     """Samples of any length are planned."""
     target, boundary = _bound(loads)
-    assert answering({(NAME, NAME): boundary}, target) == []
-    check_round_trips(target, [boundary])
+    check_calls(target, [boundary])
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,15 @@
 """TRL's chat templates for training, on a specimen of them in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, check_verdict
+from adapters.kit.round_trip import check_calls
 from adapters.trl_conversations_specimen import TRANSFORMERS, files
 from adapters.trl_specimen import overlay
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, training_templates
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.conversation_tokens_differ import LAW as TOK001
-
-Loads = Callable[..., Target]
 
 TEMPLATES = """
     house_chat_template = "an original"
@@ -67,8 +63,7 @@ def test_answers_and_reads_back(loads: Loads) -> None:
     """Each variant has an output."""
     target, (boundary,) = _bound(loads, "<end>")
     assert set(boundary.outputs) == {"words", "characters of house that train"}
-    assert answering({("variants", "the last reply"): boundary}, target) == []
-    check_round_trips(target, [boundary])
+    check_calls(target, [boundary])
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,14 @@
 """GOLD's distance between tokenizers, on a specimen of its call shape in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, check_verdict, the_only
+from adapters.kit.round_trip import check_calls
 from adapters.trl_specimen import overlay
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, universal_logits
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
-
-Loads = Callable[..., Target]
 
 GOLD = """
     import torch
@@ -66,15 +62,12 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
         text = text.replace("{" + name + "}", code)
     tree = {"trl/experimental/gold/gold_trainer.py": text}
     target = loads(FRAMEWORK, tree, overlay())
-    (boundary,) = universal_logits.boundaries(target)
-    assert isinstance(boundary, Boundary), boundary
-    return target, boundary
+    return target, the_only(universal_logits.boundaries(target))
 
 
 def test_answers_and_reads_back(loads: Loads) -> None:
     target, boundary = _bound(loads)
-    assert answering({("ULDLoss", name): boundary for name in boundary.settings}, target) == []
-    check_round_trips(target, [boundary])
+    check_calls(target, [boundary])
 
 
 @pytest.mark.parametrize("setting", list(universal_logits.SETTINGS))

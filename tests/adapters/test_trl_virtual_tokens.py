@@ -1,19 +1,15 @@
 """The metrics of TRL's supervised trainer with virtual tokens, on a specimen of it in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, by_setting, check_verdict
+from adapters.kit.round_trip import check_calls
 from adapters.trl_pairs_specimen import TRANSFORMERS, files
 from adapters.trl_specimen import overlay
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, virtual_tokens
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.knob_with_side_effect import LAW as CFG002
-
-Loads = Callable[..., Target]
 
 LIBRARIES = {**overlay(), "transformers.py": TRANSFORMERS}
 
@@ -38,15 +34,13 @@ PROMPT, PREFIX = "logged of logits, prompt tuning", "logged of logits, prefix tu
 def _bound(loads: Loads, given: str) -> tuple[Target, dict[str, Boundary]]:
     tree, place = files(), "trl/trainer/sft_trainer.py"
     target = loads(FRAMEWORK, {**tree, place: tree[place] + TUNED.replace("{given}", given)}, LIBRARIES)
-    found = [b for b in virtual_tokens.boundaries(target) if isinstance(b, Boundary)]
-    return target, {next(iter(b.settings)): b for b in found}
+    return target, by_setting(virtual_tokens.boundaries(target))
 
 
 def test_answers_and_reads_back(loads: Loads) -> None:
     target, named = _bound(loads, "kind != PeftType.PREFIX_TUNING")
     assert set(named) == {PROMPT, PREFIX}
-    assert answering({(name, name): one for name, one in named.items()}, target) == []
-    check_round_trips(target, list(named.values()))
+    check_calls(target, named.values())
 
 
 @pytest.mark.parametrize(

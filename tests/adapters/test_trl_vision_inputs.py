@@ -1,10 +1,8 @@
 """What models get beside token ids when TRL trains on images, on a specimen of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import Loads, answering, judged_at
 from adapters.kit.round_trip import check_round_trips
 from adapters.trl_specimen import overlay
 from adapters.trl_vision_specimen import files, libraries
@@ -12,8 +10,6 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, vision_inputs
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.columns_out_of_step import LAW as DAT001
-
-Loads = Callable[..., Target]
 
 #: The settings of each trainer.
 NAMES = {"images", "types of Gemma", "types of Qwen"}

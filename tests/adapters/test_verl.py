@@ -1,15 +1,12 @@
 """verl's adapter, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
-from adapters.checks import answering, bound, check_verdict, judged_at
+from adapters.checks import Loads, answering, bound, check_verdict, judged_at
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl_specimen import CUSTOM, files
 from rl_sentinel.adapters.kit.execution import execute, inputs_of
-from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK
 from rl_sentinel.adapters.verl.trajectories import TrajectoryKeys, batch_keys
 from rl_sentinel.core.batch import batch_of
@@ -25,8 +22,6 @@ from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
 from rl_sentinel.laws.nonsense_accepted import LAW as CFG003
 from rl_sentinel.laws.quantity_answers_to_wrong_input import LAW as MET004
 from rl_sentinel.laws.trained_token_without_signal import LAW as PLC001
-
-Loads = Callable[..., Target]
 
 
 def test_all_boundaries_answer(loads: Loads) -> None:

@@ -1,17 +1,15 @@
 """verl's reward managers, on specimens in words of our own, and what stands for the processes that they start."""
 
 import asyncio
-from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
 
-from adapters.checks import answering, bound, check_verdict
+from adapters.checks import Loads, answering, bound, check_verdict
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl_specimen import files
-from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK
 from rl_sentinel.adapters.verl.reward_fakes import (
     SOURCE,
@@ -27,8 +25,6 @@ from rl_sentinel.adapters.verl.rewards import GroundTruths
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.codec import Inputs, Sizes
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
-
-Loads = Callable[..., Target]
 
 NAIVE = "verl/workers/reward_manager/naive.py"
 

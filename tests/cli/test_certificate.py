@@ -29,6 +29,20 @@ def advantages(reward, *, group, live):
     mean = torch.where(same, reward, 0.0).sum(dim=1) / same.sum(dim=1).clamp(min=1)
     return torch.where(live, SIGN(reward - mean), 0.0)
 """
+SHARED = """
+import torch
+from rl_sentinel.signal.reduce import aggregate
+CLAIMS = {claims}
+
+def advantages(reward):
+    return reward * 1.0
+
+def loss(logprob, old_logprob, advantage, *, mask, aggregation, clip_low=0.2, clip_high=0.2):
+    ratio = torch.where(mask, logprob - old_logprob, 0.0).exp()
+    gain = torch.where(mask, advantage, 0.0)
+    return aggregate(-torch.maximum(ratio * gain, ratio.clamp(1 - clip_low, 1 + clip_high) * gain), mask=mask,
+                     aggregation=aggregation)
+"""
 HOLDS = Verdict(law="AAA001", boundary="b", setting="recipe", outcome="holds", tried=1)
 ERRORED = Verdict(law="AAA001", boundary="b", setting="recipe", outcome="errored", reason="it raised")
 VERSIONS = ["rl_sentinel", "code", "torch", "python", "recipe", "functions", "seed", "budget"]
@@ -60,6 +74,32 @@ def test_law_that_could_not_be_checked_is_named(tmp_path: Path, audits: list[Ver
     said = _certified(tmp_path, recipe())
     assert said[0] == "not checked: AAA002 (b: it raised)"
     assert json.loads((tmp_path / FILE).read_text())["not_checked"] == {"AAA002": "b: it raised"}
+
+
+@pytest.mark.parametrize("unended", ["train", "reject"])
+def test_rejection_that_could_not_be_tried_is_named(tmp_path: Path, audits: list[Verdict], unended: str) -> None:
+    reason = "a prompt does not have 4 responses"
+    audits.append(replace(ERRORED, law="MSK006", boundary=BUILD_BATCH, outcome="not-applicable", reason=reason))
+    said = _certified(tmp_path, recipe(rollout={"unended": unended}))
+    expected = {} if unended == "train" else {"MSK006": f"{BUILD_BATCH}: {reason}"}
+    assert json.loads((tmp_path / FILE).read_text())["not_checked"] == expected
+    assert ("not checked: MSK006" in said[0]) is bool(expected)
+
+
+@pytest.mark.parametrize(
+    "claims",
+    ['{"algorithm": "reinforce"}', '{"advantages": {"algorithm": "reinforce"}, "loss": {"algorithm": "ppo"}}'],
+)
+def test_finding_says_if_two_functions_share_an_algorithm(
+    tmp_path: Path, claims: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A PPO loss that takes the larger value; the estimator is right."""
+    (tmp_path / "own.py").write_text(SHARED.replace("{claims}", claims), encoding="utf-8")
+    estimator, loss = ({"name": f"{tmp_path / 'own.py'}:{name}"} for name in ("advantages", "loss"))
+    wanted = recipe(estimator=estimator, loss={**loss, "aggregation": "token-mean"})
+    with pytest.raises(typer.Exit):
+        _certified(tmp_path, wanted)
+    assert ("write a dict for each function" in capsys.readouterr().out.replace("\n", " ")) is ("ppo" not in claims)
 
 
 def test_own_function_without_a_formula_is_named(tmp_path: Path, audits: list[Verdict]) -> None:

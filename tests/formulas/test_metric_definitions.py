@@ -115,6 +115,17 @@ def test_full_length() -> None:
     assert found["mean of every position trained over all rows"].item() == pytest.approx(1 / 3)
 
 
+def test_run_lengths() -> None:
+    """Runs of 2, 1 and 3 trained tokens in two rows, which touch where the rows meet."""
+    batch = batch_of(torch.tensor([[True, True, False, True], [True, True, True, False]]))
+    output = Output("", "tokens", "run_length.mean")
+    assert is_defined(output, frozenset({"mask"}), {})
+    found = definitions(output, batch, frozenset({"mask"}), {})
+    assert {name: value.item() for name, value in found.items()} == {"mean": 2.0}
+    nothing = batch_of(torch.zeros(1, 2, dtype=torch.bool))
+    assert definitions(output, nothing, frozenset({"mask"}), {}) == {}
+
+
 def test_unscored() -> None:
     batch = batch_of(BATCH.mask, scored=torch.tensor([True, False, False]))
     found = definitions(Output("", "", "unscored", over="live"), batch, frozenset({"scored", "mask"}), {})

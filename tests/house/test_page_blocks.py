@@ -11,7 +11,7 @@ import torch
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.value_codecs import Knob
-from rl_sentinel.core.boundary import Boundary, Output, Step
+from rl_sentinel.core.boundary import Output, one_call
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import NAMES
 
@@ -65,8 +65,8 @@ def test_the_test_of_the_readme(body: str, status: int, tmp_path: Path) -> None:
 
 def test_the_boundary_of_a_framework() -> None:
     names = {"Column": Column, "Object": Object, "Knob": Knob, "torch": torch}
-    names |= {"Boundary": Boundary, "Output": Output, "Step": Step, "Use": Use}
-    boundary = eval(_block("CONTRIBUTING.md", "Boundary("), names)  # noqa: S307 - our own page
+    names |= {"one_call": one_call, "Output": Output, "Use": Use}
+    boundary = eval(_block("CONTRIBUTING.md", "one_call("), names)  # noqa: S307 - our own page
     assert boundary.reads == {"logprob", "old_logprob", "advantage", "mask"}
     assert boundary.settings == {"default": {"clip_low": 0.2}}
 

@@ -17,7 +17,7 @@ def _text(*lines: dict[str, Any]) -> list[str]:
 def test_rows_have_rewards_by_name_and_the_advantage() -> None:
     one = {"prompt": "[b]1+2=", "completion": "3\n", "rewards": {"right": 1.0, "short": 0.25}, "reward": 1.25}
     two = {"prompt": "x" * 50, "completion": "y" * 70, "rewards": {}, "reward": -1.0, "advantage": -0.5}
-    lost = {"prompt": "a", "completion": "b", "rewards": {}, "reward": 0.0, "advantage": None, "failure": "it hangs"}
+    lost = {"prompt": "a", "completion": "b", "rewards": None, "reward": None, "advantage": None, "failure": "it hangs"}
     assert _text({**one, "advantage": 0.5}, two, lost) == [
         "prompt completion rewards advantage",
         r"[b]1+2= 3\n right 1 short 0.25 +0.500",

@@ -1,5 +1,7 @@
 """Which cases a law is tried on, and in which order."""
 
+from dataclasses import replace
+
 import torch
 
 from rl_sentinel.core.batch import Batch
@@ -7,9 +9,9 @@ from rl_sentinel.core.case import Case, with_draw
 from rl_sentinel.core.law import Law
 from rl_sentinel.search.case_selection import (
     ENOUGH,
+    FEW_KINDS,
     FULLY_VARIED,
     LEADING_DRAWN,
-    LONG_RUN_KINDS,
     VARIED_KINDS,
     Selection,
     all_cases,
@@ -69,9 +71,17 @@ def test_leading_cases_are_the_first_of_each_kind_and_random_ones() -> None:
 def test_a_long_run_has_fewer_leading_cases_and_the_same_reserve() -> None:
     whole, long = selection(_law(), 0, 0), selection(_law(), 0, 0, long_run=True)
     assert long.leading < whole.leading
-    assert set(LONG_RUN_KINDS) < set(small_kinds())
-    assert set(VARIED_KINDS) < set(LONG_RUN_KINDS)
+    assert set(FEW_KINDS) < set(small_kinds())
+    assert set(VARIED_KINDS) < set(FEW_KINDS)
     assert {id(c.batch) for c in long.cases} == {id(c.batch) for c in whole.cases}
+
+
+def test_a_law_whose_faults_show_on_almost_any_case_has_the_cases_of_a_long_run() -> None:
+    law = replace(_law(), few_cases=True)
+    few, long = selection(law, 0, 0), selection(_law(), 0, 0, long_run=True)
+    assert [id(case.batch) for case in few.cases] == [id(case.batch) for case in long.cases]
+    assert few.leading == long.leading
+    assert len(selection(law, 0, 4).cases) == len(selection(_law(), 0, 4).cases)
 
 
 def test_leading_cases_under_a_setting_leave_out_those_of_the_seed() -> None:

@@ -1,5 +1,6 @@
 """``Framework``: the record of a framework; each adapter package defines one as ``FRAMEWORK``."""
 
+import importlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,3 +58,14 @@ class Framework:
     def package_of(self, root: Path) -> str:
         """The import package in a folder; empty if the folder has none."""
         return next((package for package in self.packages if (root / package).is_dir()), "")
+
+
+def boundaries_of(package: str, names: str) -> Callable[[Target], Iterator[Boundary | Unbound]]:
+    """The function that yields the boundaries of the modules of a package with these names, in this order."""
+    modules = [importlib.import_module(f"{package}.{name}") for name in names.split()]
+
+    def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
+        for module in modules:
+            yield from module.boundaries(target)
+
+    return boundaries

@@ -28,7 +28,7 @@ from rl_sentinel.adapters.kit.user_results import NamedOutput
 from rl_sentinel.adapters.kit.wrapped_forms import is_time_first, of_one_prompt
 from rl_sentinel.adapters.user_errors import explain_error
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Output, Stage, Step
+from rl_sentinel.core.boundary import Boundary, Output, Stage, one_call
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Scalar
 from rl_sentinel.core.claims import Claims, value_of
@@ -148,10 +148,13 @@ def user_boundary(  # noqa: PLR0913 - the parts of a boundary
     group_domain, group_conditions = grouping(layouts.codecs, groups)
     domain = _domain(kind.stage, claimed, layouts, group_domain)
     output = replace(_output(kind, claimed), at=Use("result"), form=_result_form(stage, layouts))
-    boundary = Boundary(
+    boundary = one_call(
         path=path,
         stage=kind.stage,
-        steps=(Step(call=path, name="result", arguments=codecs, explain=partial(explain_error, codecs)),),
+        call=path,
+        name="result",
+        arguments=codecs,
+        explain=partial(explain_error, codecs),
         outputs={kind.output.quantity: output},
         settings={"default": settings},
         claims=claimed,

@@ -24,6 +24,7 @@ from rl_sentinel.cli.progress import fetch, run_audit
 from rl_sentinel.cli.recipe_audit import TRAINER, own_functions, request_fields
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.laws.differs_from_reference import LAW as FORMULA
+from rl_sentinel.laws.masking_differs_from_removal import LAW as REMOVAL
 from rl_sentinel.report import text
 from rl_sentinel.report.finding_block import sentence
 from rl_sentinel.report.formatting import counted
@@ -43,6 +44,12 @@ SEED = 0
 _WHY_NOT = (
     "CLAIMS state no algorithm for it (write a dict for each function if its file has several), or the recipe changes "
     "rewards before or advantages after it (docs/train.md)"
+)
+
+#: What to try if a function is compared with a formula that is meant for another function of its file.
+_SHARED = (
+    "CLAIMS state one algorithm for the estimator and the loss of one file: if it is meant for one of them, write a "
+    "dict for each function, by its name (docs/train.md)"
 )
 
 #: The command that lists everything, since ``train`` writes no report.
@@ -73,21 +80,26 @@ class Certifier:
         audit = run_audit(target, job, sys.executable)
         all_findings = findings(audit, [], "")
         _require_verdicts(audit)
-        put(folder / FILE, json.dumps(_certificate(identity, audit, all_findings), indent=1) + "\n")
+        rejects = self.recipe.rollout.unended == "reject" or bool(selection.choices.rejections)
+        not_checked = _not_checked(audit, rejects=rejects)
+        certificate = _certificate(identity, audit, all_findings, not_checked)
+        put(folder / FILE, json.dumps(certificate, indent=1) + "\n")
         faults = [f for f in all_findings if f.level == "fault"]
         for finding in all_findings:
             if finding.level != "fault":
                 self.say(f"{finding.level}: {finding.law} {sentence(finding.evidence)}")
-        for law, reason in _errored(audit).items():
+        for law, reason in not_checked.items():
             self.say(f"not checked: {law} ({reason})")
         for function in _not_compared(audit):
             if ":" in getattr(self.recipe, function).name or self.recipe.path:
                 self.say(f"{function} is not compared with a formula: {_WHY_NOT}")
         if not faults:
-            self.say(summary(_certificate(identity, audit, all_findings)))
+            self.say(summary(certificate))
             return
         console = Console(highlight=False, soft_wrap=True, emoji=False)
         text.show(console, TRAINER, audit, faults, time.monotonic() - start, quiet=True, hints=_HINTS)
+        if any(fault.law == FORMULA.code for fault in faults) and _share_claims(self.recipe, selection):
+            console.print(f"\n{_SHARED}")
         console.print(
             "\nnot trained: the signal path that the recipe composes has a fault; --uncertified trains anyway"
         )
@@ -148,9 +160,15 @@ def _identity(recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def _errored(audit: Audit) -> dict[str, str]:
-    """Each law that could not be checked at some boundary, and why."""
-    return {v.law: f"{v.boundary}: {v.reason}" for v in audit.verdicts if v.outcome == "errored"}
+def _not_checked(audit: Audit, *, rejects: bool) -> dict[str, str]:
+    """Each law that could not be checked at some boundary, and why.
+
+    If the recipe rejects responses (``rejects``), this includes the law that leaves one out of the batch: it does not
+    apply to an estimator that groups a fixed number of rows.
+    """
+    untried = [v for v in audit.verdicts if rejects and v.law == REMOVAL.code and v.outcome == "not-applicable"]
+    errored = [v for v in audit.verdicts if v.outcome == "errored"]
+    return {v.law: f"{v.boundary}: {v.reason}" for v in (*untried, *errored)}
 
 
 def _not_compared(audit: Audit) -> list[str]:
@@ -159,10 +177,19 @@ def _not_compared(audit: Audit) -> list[str]:
     return ["estimator" if path == BUILD_BATCH else "loss" for path in sorted(silent, reverse=True)]
 
 
-def _certificate(identity: Mapping[str, Any], audit: Audit, all_findings: Sequence[Finding]) -> dict[str, Any]:
+def _share_claims(recipe: Recipe, selection: Selection) -> bool:
+    """Whether an estimator and a loss of one file of the user's own have the same claims, which state an algorithm."""
+    files = {name.rpartition(":")[0] for name in (recipe.estimator.name, recipe.loss.name)}
+    of_estimator, of_loss = selection.claims
+    return len(files) == 1 and files != {""} and of_estimator == of_loss and "algorithm" in of_loss
+
+
+def _certificate(
+    identity: Mapping[str, Any], audit: Audit, all_findings: Sequence[Finding], not_checked: Mapping[str, str]
+) -> dict[str, Any]:
     listed = [{"signature": f.signature, "level": f.level, "sentence": sentence(f.evidence)} for f in all_findings]
     counts = {"pairs": len(audit.verdicts), "verdicts": audit.counts}
-    reasons = {"not_checked": _errored(audit), "not_compared": _not_compared(audit)}
+    reasons = {"not_checked": not_checked, "not_compared": _not_compared(audit)}
     return {**identity, **counts, "findings": listed, **reasons}
 
 

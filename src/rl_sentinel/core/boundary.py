@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any, Literal, Required, TypedDict, Unpack
 
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.call import Use
@@ -154,6 +155,53 @@ class Boundary:
         fields: Mapping[Cut, Axis] = {"micro_batch": "micro_batches", "rank": "ranks"}
         cuts = frozenset(fields[cut] for step in self.steps for cut in step.each)
         return cuts.union(*(codec.axes for codec in self.codecs()))
+
+
+class Surroundings(TypedDict, total=False):
+    """What :func:`one_call` takes besides the call: fields of :class:`Boundary`."""
+
+    path: Required[str]
+    stage: Required[Stage]
+    outputs: Required[Mapping[str, Output]]
+    reads: frozenset[str]
+    unused: frozenset[str]
+    requires: tuple[Callable[[Inputs], str], ...]
+    domain: Callable[[Batch], Batch] | None
+    settings: Mapping[str, Settings]
+    claims: Claims
+    writes: frozenset[str]
+    alternatives: tuple[str, ...]
+    reach: str
+    notes: tuple[str, ...]
+    own: bool
+
+
+def one_call(  # noqa: PLR0913 - the fields of a step
+    *,
+    call: str | Use | Callable[..., Any],
+    arguments: Mapping[str, Codec],
+    name: str = "",
+    each: tuple[Cut, ...] = (),
+    produced_by: Mapping[str, str] = MappingProxyType({}),
+    optional: frozenset[str] = frozenset(),
+    remembered: bool = False,
+    fakes: Mapping[str, Callable[..., Any]] = MappingProxyType({}),
+    explain: Callable[[Exception, Mapping[str, Any]], Exception] | None = None,
+    **surroundings: Unpack[Surroundings],
+) -> Boundary:
+    """A boundary that is one call; the arguments are fields of its :class:`Step` and of the :class:`Boundary`."""
+    step = Step(
+        call=call,
+        arguments=arguments,
+        name=name,
+        each=each,
+        produced_by=produced_by,
+        optional=optional,
+        remembered=remembered,
+        fakes=fakes,
+        explain=explain,
+    )
+    return Boundary(steps=(step,), **surroundings)
 
 
 @dataclass(frozen=True, slots=True)

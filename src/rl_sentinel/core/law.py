@@ -29,7 +29,7 @@ class Law:
     law is then listed under it. ``claims`` are the names of the claims that decide whether the law applies, or what it
     expects. ``own_level`` is the level of a case at a user's function, if it differs: there, the user states the
     claims, and callers are unknown. A law with ``of_dead_rows`` has it only where callers may never pass rows without a
-    trained token.
+    trained token. A law with ``few_cases``, whose faults show on almost any case, is tried on fewer leading cases.
     """
 
     code: str
@@ -42,6 +42,7 @@ class Law:
     level: Callable[[Case], Level] = lambda _case: "fault"
     own_level: Callable[[Case], Level] | None = None
     of_dead_rows: bool = False
+    few_cases: bool = False
     fails: Literal["on-one-case", "on-all-cases"] = "on-one-case"
     intended: str | Callable[[Boundary], str] = ""
     at_once: bool = False

@@ -99,6 +99,9 @@ RATIO_OUTSIDE = "ratio_outside"
 #: Rounding may decide for a ratio that is nearer to a bound than this share of it.
 _ON_BOUND = 1e-5
 
+#: The number of tokens in each run of trained tokens of a row, such as a turn of a model.
+RUN_LENGTH = "run_length"
+
 #: The share of rejected rows; one rejected token rejects its row.
 REJECTED_ROWS = "rejected_rows"
 
@@ -130,8 +133,8 @@ def is_defined(output: Output, reads: frozenset[str], settings: Settings) -> boo
         known = output.quantity == first or "advantage" not in _WHOLE[first]
         known = known and (_BOUND_OF[first] in settings if first in _BOUND_OF else bool(clip_range(settings)))
         return known and output.axes == "" and _WHOLE[first] <= reads
-    if first in COLUMN_NAMES:
-        known = first in reads and not ({"logits", "logprob"} & reads and first == "entropy")
+    if first in (*COLUMN_NAMES, RUN_LENGTH):
+        known = first in {*reads, RUN_LENGTH} and not ({"logits", "logprob"} & reads and first == "entropy")
         return known and output.axes == "" and last in STATISTICS
     if first in (*PAIRED, RATIO_OUTSIDE):
         bounded = first in PAIRED or (output.axes == "" and {"least", "most"} <= settings.keys())
@@ -151,6 +154,9 @@ def definitions(output: Output, batch: Batch, reads: frozenset[str], settings: S
     first, last = kind(output.quantity), output.quantity.rpartition(".")[2]
     if last == "std" and int(batch.mask.sum()) < 2:
         return {}  # the deviation of one number: torch returns NaN, others 0
+    if first == RUN_LENGTH:
+        lengths = _run_lengths(batch.mask)
+        return STATISTICS[last](lengths) if len(lengths) else {}
     return _definitions(first, last, output, batch, reads, settings, only)
 
 
@@ -172,6 +178,13 @@ def _definitions(  # noqa: PLR0913 - the parts of the quantity's name, and the p
     if output.axes == "B":
         return row_reductions(tokens, batch.mask)
     return over_tokens(tokens, wide, output, statistic, only)
+
+
+def _run_lengths(mask: Tensor) -> Tensor:
+    """The length of each run of trained tokens, which untrained tokens and the ends of rows separate."""
+    between = mask.new_zeros((len(mask), 1))
+    place = torch.nonzero(torch.diff(torch.cat([between, mask, between], 1).int()).flatten()).flatten()
+    return (place[1::2] - place[::2]).double()
 
 
 def _rows(first: str, batch: Batch, reads: frozenset[str], settings: Settings) -> Named | None:

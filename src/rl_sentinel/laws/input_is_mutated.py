@@ -93,4 +93,5 @@ LAW = Law(
     applies=_applies,
     vary=_vary,
     expect=_expect,
+    few_cases=True,
 )

@@ -23,9 +23,9 @@ def completions_table(lines: Sequence[Mapping[str, Any]]) -> Table:
     for name in ("prompt", "completion", "rewards", "advantage"):
         table.add_column(name, justify="right" if name == "advantage" else "left", overflow="fold")
     for line in lines:
-        rewards = line["rewards"] or {"reward": line["reward"]}
+        rewards = {} if line.get("failure") else line["rewards"] or {"reward": line["reward"]}
         listed = " ".join(f"{name} {value:.3g}" for name, value in rewards.items())
-        shown = escape("failed" if line.get("failure") else listed)
+        shown = escape(listed or "failed")
         advantage = "-" if line["advantage"] is None else f"{line['advantage']:+.3f}"
         prompt = _cut(line["prompt"], -PROMPT)
         table.add_row(escape(prompt), escape(_cut(line["completion"], COMPLETION)), shown, advantage)

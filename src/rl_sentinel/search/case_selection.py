@@ -27,8 +27,8 @@ LEADING_FIXED, LEADING_DRAWN = (1, 4, 0, 2, 3, 5), 2
 #: A boundary that enters more functions of the target than this is a long run, tried on fewer leading cases.
 LONG_RUN = 40
 
-#: The kinds of small cases, and the number of random cases, on which a long run is tried.
-LONG_RUN_KINDS = (
+#: The kinds of small cases, and the number of random cases, on which a long run or a law with ``few_cases`` is tried.
+FEW_KINDS = (
     "_plain",
     "_of_equal_groups",
     "_of_unequal_groups",
@@ -41,7 +41,7 @@ LONG_RUN_KINDS = (
     "_of_several_steps",
     "_step_wise_without_its_end",
 )
-LONG_RUN_RANDOM = 3
+FEW_RANDOM = 3
 
 #: The kinds of leading cases that are tried under every variant of a law.
 VARIED_KINDS = ("_of_unequal_groups", "_with_dead_rows", "_step_wise", "_of_several_steps")
@@ -63,15 +63,15 @@ class Selection(NamedTuple):
 
 def selection(law: Law, seed: int, budget: int, domain: Domain = None, *, long_run: bool = False) -> Selection:
     """The cases of a law, within a boundary's ``domain``; with a budget all cases, else the leading cases first."""
-    return _selection(law, seed, budget, domain, long_run and not budget)
+    return _selection(law, seed, budget, domain, (long_run or law.few_cases) and not budget)
 
 
 @cache
-def _selection(law: Law, seed: int, budget: int, domain: Domain, long_run: bool) -> Selection:  # noqa: FBT001 - a key
+def _selection(law: Law, seed: int, budget: int, domain: Domain, few: bool) -> Selection:  # noqa: FBT001 - a key
     if budget:
         everything = _everything(law, all_cases(seed, budget), domain)
         return Selection(everything, len(everything))
-    small, random, reserve = _leading(seed, long_run=long_run)
+    small, random, reserve = _leading(seed, few=few)
     first = [variant for kind, case in small for variant in _leading_variants(law, kind, case, domain)]
     first += _in_turn(law, random, domain)
     return Selection((*first, *_in_turn(law, reserve, domain)), len(first))
@@ -81,7 +81,7 @@ def _selection(law: Law, seed: int, budget: int, domain: Domain, long_run: bool)
 def all_cases(seed: int, budget: int) -> tuple[Case, ...]:
     """The small and random cases, a case of many prompts that a function could confuse, and a case with an outlier."""
     if not budget:
-        small, random, reserve = _leading(seed, long_run=False)
+        small, random, reserve = _leading(seed, few=False)
         return (*(case for _, case in small), *random, *reserve)
     half = budget // 2
     fixed = small_cases() + random_cases(FIXED_SEED, half)
@@ -90,23 +90,23 @@ def all_cases(seed: int, budget: int) -> tuple[Case, ...]:
 
 def leading_cases(setting: str) -> list[Case]:
     """The leading cases under a setting, except the cases that depend on the seed of the audit."""
-    small, random, _ = _leading(0, long_run=False)
+    small, random, _ = _leading(0, few=False)
     cases = [*(case for _, case in small), *random[: len(LEADING_FIXED)]]
     return [replace(case, setting=setting) for case in cases]
 
 
 @cache
-def _leading(seed: int, *, long_run: bool) -> tuple[tuple[tuple[str, Case], ...], tuple[Case, ...], tuple[Case, ...]]:
+def _leading(seed: int, *, few: bool) -> tuple[tuple[tuple[str, Case], ...], tuple[Case, ...], tuple[Case, ...]]:
     """Three parts: the first small case of each kind, with the kind; the leading random cases; all other cases."""
     leading, others = dict[str, Case](), list[Case]()
     for kind, case in zip(small_kinds(), small_cases(), strict=True):
-        if kind in leading or (long_run and kind not in LONG_RUN_KINDS):
+        if kind in leading or (few and kind not in FEW_KINDS):
             others.append(case)
         else:
             leading[kind] = case
     fixed = random_cases(FIXED_SEED, len(LEADING_FIXED))
     drawn = (*(fixed[n] for n in LEADING_FIXED), *random_cases(seed + 1000, LEADING_DRAWN))
-    most = LONG_RUN_RANDOM if long_run else len(drawn)
+    most = FEW_RANDOM if few else len(drawn)
     return tuple(leading.items()), drawn[:most], (*others, *drawn[most:], many_prompts(), one_success())
 
 

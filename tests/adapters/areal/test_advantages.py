@@ -1,12 +1,10 @@
 """What AReaL's actor is passed and where its results are read, on a fake that returns its arguments."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
 from adapters.areal_specimen import CONFIG
-from adapters.checks import outputs_of
+from adapters.checks import Loads, by_setting, outputs_of
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.advantages import BY_PROMPT, FAMILIES, PATH, boundaries
 from rl_sentinel.adapters.areal.arguments import CONFIG as CONFIGURATION
@@ -16,8 +14,6 @@ from rl_sentinel.core.batch import Batch, batch_of
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.errors import NotApplicable
-
-Loads = Callable[..., Target]
 
 #: Advantages are the reference's log-probs where they stand, returns the critic's values; the reference is overwritten.
 ACTOR = """
@@ -69,7 +65,7 @@ def _batch(**more: torch.Tensor) -> Batch:
 def _bound(target: Target) -> dict[str, Boundary]:
     every = list(boundaries(target))
     assert not [b for b in every if isinstance(b, Unbound)]
-    return {setting: b for b in every if isinstance(b, Boundary) for setting in b.settings}
+    return by_setting(every)
 
 
 def test_each_token_comes_back_at_its_place(loads: Loads) -> None:

@@ -1,17 +1,12 @@
 """AReaL's batches, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, the_only
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.areal import FRAMEWORK, batches
-from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 DATA = """
     import torch
@@ -38,8 +33,7 @@ DATA = """
 def test_batches(loads: Loads, order: str, found: bool) -> None:
     """What is split again has the order of the batch."""
     target = loads(FRAMEWORK, {"areal/utils/data.py": DATA.replace("ORDER", order)})
-    (boundary,) = batches.boundaries(target)
-    assert isinstance(boundary, Boundary)
+    boundary = the_only(batches.boundaries(target))
     assert answering({("batches", "default"): boundary}, target) == []
     check_verdict(PLC004, boundary, "default", target, found=found)
 

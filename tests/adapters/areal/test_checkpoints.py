@@ -1,18 +1,14 @@
 """AReaL's checkpoints on Megatron, on a specimen of its manager in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict, judged_at
+from adapters.checks import Loads, answering, check_verdict, judged_at, rewritten, the_only
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.checkpoints import boundaries
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.resume_differs import LAW as RES001
-
-Loads = Callable[..., Target]
 
 MANAGER = """
     save_dist_checkpointing = load_dist_checkpointing = None
@@ -38,13 +34,9 @@ SOUND = {"LOADS": "True", "RESTORED": "True"}
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
-    source = MANAGER
-    for word, code in {**SOUND, **broken}.items():
-        source = source.replace(word, code)
+    source = rewritten(MANAGER, SOUND | broken)
     target = loads(FRAMEWORK, {"areal/__init__.py": "", "areal/engine/megatron_utils/checkpointer.py": source})
-    (boundary,) = boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(boundaries(target))
 
 
 def test_sound(loads: Loads) -> None:

@@ -1,32 +1,15 @@
 """Conversations in AReaL's call shapes, in words of our own: sound, and with a stop token that is replaced."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import check_verdict, judged_at
+from adapters.areal_specimen import RESPONSE
+from adapters.checks import Loads, check_verdict, judged_at
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.conversations import CALLS, FAMILIES, boundaries
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
-
-STRUCT = """
-    from dataclasses import dataclass, field
-    from types import SimpleNamespace
-
-    @dataclass
-    class ModelResponse:
-        input_tokens: list
-        output_tokens: list
-        output_logprobs: list
-        output_versions: list
-        stop_reason: str = "stop"
-        tokenizer: object = None
-"""
 
 TYPES = """
     from dataclasses import dataclass, field
@@ -106,7 +89,7 @@ def _loaded(loads: Loads, *, replaced: bool, arguments: str = "json.loads(text)"
     client = CLIENT.replace("REPLACED", str(replaced)).replace("ARGUMENTS", arguments)
     tree = {
         "areal/__init__.py": "",
-        "areal/api/io_struct.py": STRUCT,
+        "areal/api/io_struct.py": RESPONSE,
         "areal/experimental/openai/types.py": TYPES,
         "areal/experimental/openai/client.py": client,
         **{f"areal/experimental/openai/{name}.py": source for name, source in others.items()},

@@ -1,12 +1,10 @@
 """What AReaL's rejection is passed and where its results are read, on a fake of it."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
 from adapters.areal_specimen import CONFIG
-from adapters.checks import check_verdict, outputs_of
+from adapters.checks import Loads, by_setting, check_verdict, outputs_of
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.arguments import rejection
 from rl_sentinel.adapters.areal.correction import FAMILIES, PATH, boundaries
@@ -17,8 +15,6 @@ from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.codec import Inputs
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
-
-Loads = Callable[..., Target]
 
 #: It keeps ratios up to the bound, and writes into the mask that it is given, as the real one does.
 FUNCTIONAL = """
@@ -55,7 +51,7 @@ def _batch() -> Batch:
 def _bound(target: Target) -> dict[str, Boundary]:
     found = list(boundaries(target))
     assert not [b for b in found if isinstance(b, Unbound)]
-    return {setting: b for b in found if isinstance(b, Boundary) for setting in b.settings}
+    return by_setting(found)
 
 
 def test_only_trained_tokens_are_rejected(loads: Loads) -> None:

@@ -1,11 +1,9 @@
 """AReaL's data-parallel transport, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
 from adapters.areal.test_batches import DATA as PADDED
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.areal import FRAMEWORK, data_parallel
 from rl_sentinel.adapters.target import Target
@@ -14,8 +12,6 @@ from rl_sentinel.core.law import Law
 from rl_sentinel.laws.columns_out_of_step import LAW as DAT001
 from rl_sentinel.laws.sample_lost_or_repeated import LAW as DAT002
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 GATHER = """
     import torch.distributed as dist

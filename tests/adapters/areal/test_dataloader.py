@@ -1,19 +1,15 @@
 """AReaL's order of the samples in an epoch, on specimens of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
-from adapters.checks import check_verdict, outputs_of
+from adapters.checks import Loads, check_verdict, outputs_of
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.areal import FRAMEWORK, dataloader
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.knob_without_effect import LAW as CFG001
-
-Loads = Callable[..., Target]
 
 OPTIONS = """
     from dataclasses import dataclass

@@ -5,15 +5,13 @@ from collections.abc import Callable
 import pytest
 
 from adapters.areal.test_updates import ENGINE, _batch, _files
-from adapters.checks import check_verdict, outputs_of
+from adapters.checks import Loads, by_setting, check_verdict, outputs_of
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.updates import boundaries
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.gradient_against_advantage import LAW as GRD002
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
-
-Loads = Callable[..., Target]
 
 CALL, METHOD = "                self._compute_logprobs_and_loss(", "        def _compute_logprobs_and_loss("
 INLINE = """                loss = loss_fn(logits, part)
@@ -86,7 +84,7 @@ SHAPES = (_inline, _copying, _first)
 
 
 def _bound(target: Target) -> dict[str, Boundary]:
-    return {setting: b for b in boundaries(target) if isinstance(b, Boundary) for setting in b.settings}
+    return by_setting(boundaries(target))
 
 
 def test_the_specimen_has_the_call() -> None:

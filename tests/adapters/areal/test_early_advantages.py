@@ -1,17 +1,13 @@
 """AReaL's advantages before its configuration of normalizations, on a specimen in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, by_setting, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.areal import FRAMEWORK, advantages, early_advantages
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.group_leaks_into_group import LAW as GRP001
-
-Loads = Callable[..., Target]
 
 CONFIG = """
     from dataclasses import dataclass
@@ -52,8 +48,7 @@ def _bound(loads: Loads, whole: str = "True") -> tuple[Target, dict[str, Boundar
     }
     target = loads(FRAMEWORK, files)
     assert list(advantages.boundaries(target)) == []
-    every = [b for b in early_advantages.boundaries(target) if isinstance(b, Boundary)]
-    return target, {setting: b for b in every for setting in b.settings}
+    return target, by_setting(early_advantages.boundaries(target))
 
 
 def test_switches_of_the_release(loads: Loads) -> None:

@@ -1,18 +1,14 @@
 """AReaL's mixture of experts, on a specimen of its layer in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, rewritten, the_only
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.experts import boundaries
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.knob_with_side_effect import LAW as CFG002
-
-Loads = Callable[..., Target]
 
 ARGS = """
     from dataclasses import dataclass
@@ -69,14 +65,10 @@ SOUND = {"SCORES": "scores / scores.sum(-1, keepdim=True)", "RESULT": "weight * 
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
-    source = LAYER
-    for word, code in {**SOUND, **broken}.items():
-        source = source.replace(word, code)
+    source = rewritten(LAYER, SOUND | broken)
     folder = "areal/experimental/models/archon/moe"
     target = loads(FRAMEWORK, {"areal/__init__.py": "", f"{folder}/args.py": ARGS, f"{folder}/moe.py": source})
-    (boundary,) = boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(boundaries(target))
 
 
 def test_sound(loads: Loads) -> None:

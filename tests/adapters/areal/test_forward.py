@@ -1,13 +1,11 @@
 """AReaL's forward passes, on a specimen of its engine: what they return, and what the laws find there."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
 from adapters.areal.test_earlier_engines import TENSORS
 from adapters.areal_specimen import CONFIG
-from adapters.checks import check_verdict, outputs_of
+from adapters.checks import Loads, check_verdict, outputs_of, the_only
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.forward import boundaries
@@ -18,8 +16,6 @@ from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.knob_without_effect import LAW as CFG001
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 ENGINE = """
     import torch
@@ -154,9 +150,7 @@ def _tree(
 
 def _bound(loads: Loads, tree: dict[str, str]) -> tuple[Target, Boundary]:
     target = loads(FRAMEWORK, tree)
-    (only,) = boundaries(target)
-    assert isinstance(only, Boundary)
-    return target, only
+    return target, the_only(boundaries(target))
 
 
 def test_arguments_read_back(loads: Loads) -> None:

@@ -1,16 +1,12 @@
 """AReaL's replies that lack a log-prob, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.checks import Loads, answering, judged_at, rewritten, the_bound
 from rl_sentinel.adapters.areal import FRAMEWORK, incomplete_replies
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.columns_out_of_step import LAW as DAT001
-
-Loads = Callable[..., Target]
 
 CONFIGS = """
     from dataclasses import dataclass
@@ -99,9 +95,7 @@ SOUND = {"COUNTS": "True", "READS": "True"}
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
-    client = CLIENT
-    for word, code in {**SOUND, **broken}.items():
-        client = client.replace(word, code)
+    client = rewritten(CLIENT, SOUND | broken)
     files = {
         "areal/__init__.py": "",
         "areal/api/cli_args.py": CONFIGS,
@@ -112,7 +106,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
         "areal/utils/data.py": DATA,
     }
     target = loads(FRAMEWORK, files)
-    (boundary,) = (one for one in incomplete_replies.boundaries(target) if isinstance(one, Boundary))
+    boundary = the_bound(incomplete_replies.boundaries(target))
     return target, boundary
 
 

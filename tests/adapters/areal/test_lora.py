@@ -1,18 +1,14 @@
 """AReaL's saved LoRA adapter, on a specimen of its engine in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, the_only
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.lora import boundaries
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.resume_differs import LAW as RES001
-
-Loads = Callable[..., Target]
 
 ENGINE = """
     import torch.distributed as dist
@@ -37,9 +33,7 @@ ENGINE = """
 
 def _bound(loads: Loads, name: str) -> tuple[Target, Boundary]:
     target = loads(FRAMEWORK, {"areal/__init__.py": "", "areal/engine/fsdp_engine.py": ENGINE.replace("NAME", name)})
-    (boundary,) = boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(boundaries(target))
 
 
 def test_sound(loads: Loads) -> None:

@@ -1,18 +1,14 @@
 """Requests to AReaL's servers with a LoRA adapter, on a specimen of its backends in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict, judged_at
+from adapters.checks import Loads, answering, check_verdict, judged_at, rewritten, the_only
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.lora_requests import boundaries
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.resume_differs import LAW as RES001
-
-Loads = Callable[..., Target]
 
 API = """
     from dataclasses import dataclass, replace
@@ -66,9 +62,7 @@ SOUND = {"NAMED": 'f"{meta.lora_name}-{version}"', "KEPT": "meta.lora_keep_versi
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
-    source = BACKEND
-    for word, code in {**SOUND, **broken}.items():
-        source = source.replace(word, code)
+    source = rewritten(BACKEND, SOUND | broken)
     tree = {
         "areal/__init__.py": "",
         "areal/api/io_struct.py": API,
@@ -76,9 +70,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
         "areal/engine/sglang_remote.py": source,
     }
     target = loads(FRAMEWORK, tree)
-    (boundary,) = boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(boundaries(target))
 
 
 def test_sound(loads: Loads) -> None:

@@ -1,19 +1,15 @@
 """What AReaL's losses are passed, on fakes that return their arguments."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
 from adapters.areal_specimen import CONFIG
-from adapters.checks import outputs_of
+from adapters.checks import Loads, outputs_of
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.losses import CRITIC, GATES, PLAIN, PPO, REJECTING, SAPO, boundaries
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, batch_of
 from rl_sentinel.core.boundary import Boundary, Unbound
-
-Loads = Callable[..., Target]
 
 #: Each column at its own power of ten, so that a sum tells which columns went where.
 PPO_LOSS = """

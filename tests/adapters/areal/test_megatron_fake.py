@@ -1,13 +1,11 @@
 """The updates of AReaL's specimen through its engine on Megatron, in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
 from adapters.areal.test_updates import FIELDS, TRACKER, TRAINERS
 from adapters.areal_specimen import CONFIG
-from adapters.checks import check_verdict, outputs_of
+from adapters.checks import Loads, by_setting, check_verdict, outputs_of
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.updates import boundaries
@@ -16,8 +14,6 @@ from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
-
-Loads = Callable[..., Target]
 
 ENGINE = """
     import torch
@@ -83,7 +79,7 @@ def _bound(loads: Loads, parts: str = "len(parts)", shift: str = "1") -> tuple[T
         "areal/trainer/ppo/critic.py": trainers,
     }
     target = loads(FRAMEWORK, files)
-    return target, {setting: b for b in boundaries(target) if isinstance(b, Boundary) for setting in b.settings}
+    return target, by_setting(boundaries(target))
 
 
 def test_updates_by_hand(loads: Loads) -> None:

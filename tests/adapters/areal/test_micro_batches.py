@@ -1,12 +1,10 @@
 """Micro-batches of AReaL's call shapes, in words of our own: split, packed, padded, and what PLC004 finds there."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
 from adapters.areal_specimen import CONFIG
-from adapters.checks import check_verdict, judged_at
+from adapters.checks import Loads, by_setting, check_verdict, judged_at, rewritten
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.micro_batches import FAMILIES, KEYS, boundaries
@@ -18,8 +16,6 @@ from rl_sentinel.core.case import Case
 from rl_sentinel.core.layout import Layout
 from rl_sentinel.laws.columns_out_of_step import LAW as DAT001
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 SPEC = """
     @dataclass
@@ -70,12 +66,10 @@ def _bound(
     loads: Loads, *, skips_empty: bool = True, keeps_order: bool = True, rows: str = "cut.tolist()"
 ) -> tuple[Target, dict[str, Boundary]]:
     words = {"SKIPS_EMPTY": str(skips_empty), "KEEPS_ORDER": str(keeps_order), "ROWS": rows}
-    data = DATA
-    for word, code in words.items():
-        data = data.replace(word, code)
+    data = rewritten(DATA, words)
     tree = {"areal/__init__.py": "", "areal/api/cli_args.py": CONFIG + SPEC, "areal/utils/data.py": data}
     target = loads(FRAMEWORK, tree)
-    found = {setting: b for b in boundaries(target) if isinstance(b, Boundary) for setting in b.settings}
+    found = by_setting(boundaries(target))
     assert set(found) == set(FAMILIES)
     return target, found
 

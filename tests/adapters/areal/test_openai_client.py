@@ -1,31 +1,15 @@
 """Calls of AReaL's OpenAI client, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, judged_at
+from adapters.areal_specimen import RESPONSE
+from adapters.checks import Loads, answering, judged_at, rewritten
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK, openai_client
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.setting_arrives_changed import LAW as CFG004
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
-
-RESPONSE = """
-    from dataclasses import dataclass
-
-    @dataclass
-    class ModelResponse:
-        input_tokens: list
-        output_tokens: list
-        output_logprobs: list
-        output_versions: list
-        stop_reason: str
-        tokenizer: object
-"""
 
 CLIENT = """
     from types import SimpleNamespace
@@ -89,9 +73,7 @@ SOUND = {
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
-    source = CLIENT
-    for word, code in {**SOUND, **broken}.items():
-        source = source.replace(word, code)
+    source = rewritten(CLIENT, SOUND | broken)
     tree = {
         "areal/__init__.py": "",
         "areal/api/io_struct.py": RESPONSE,

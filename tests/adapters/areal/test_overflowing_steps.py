@@ -1,16 +1,10 @@
 """AReaL's optimizer step with a gradient that is not finite, on a specimen in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, the_bound
 from rl_sentinel.adapters.areal import FRAMEWORK, overflowing_steps
-from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.infinite_gradient_applied import LAW as GRD003
-
-Loads = Callable[..., Target]
 
 ENGINE = """
     import math
@@ -35,6 +29,6 @@ ENGINE = """
 def test_found_where_the_step_is_taken(loads: Loads, takes: str, setting: str, *, found: bool) -> None:
     files = {"areal/__init__.py": "", "areal/engine/fsdp_engine.py": ENGINE.replace("TAKES", takes)}
     target = loads(FRAMEWORK, files)
-    (boundary,) = (one for one in overflowing_steps.boundaries(target) if isinstance(one, Boundary))
+    boundary = the_bound(overflowing_steps.boundaries(target))
     assert answering({(setting, setting): boundary}, target) == []
     check_verdict(GRD003, boundary, setting, target, found=found)

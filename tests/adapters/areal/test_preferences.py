@@ -1,13 +1,12 @@
 """DPO of AReaL's call shape in words of our own: packed pairs, an unshifted mask, logged rewards."""
 
-from collections.abc import Callable
 from math import exp, log
 
 import pytest
 import torch
 
 from adapters.areal.test_updates import TRACKER
-from adapters.checks import check_verdict, outputs_of
+from adapters.checks import Loads, by_setting, check_verdict, outputs_of
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.preferences import boundaries
@@ -15,8 +14,6 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
-
-Loads = Callable[..., Target]
 
 LOSS = """
     import torch
@@ -46,7 +43,7 @@ def _bound(loads: Loads, shift: int = 1) -> tuple[Target, dict[str, Boundary]]:
         "areal/utils/stats_tracker.py": TRACKER,
     }
     target = loads(FRAMEWORK, {"areal/__init__.py": "", **tree})
-    return target, {name: b for b in boundaries(target) if isinstance(b, Boundary) for name in b.settings}
+    return target, by_setting(boundaries(target))
 
 
 def test_by_hand(loads: Loads) -> None:

@@ -1,17 +1,13 @@
 """The version at the proxies of AReaL's controllers, on a specimen in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, judged_at
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, judged_at, rewritten, the_bound
+from adapters.kit.round_trip import check_calls
 from rl_sentinel.adapters.areal import FRAMEWORK, proxy_versions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 CONTROLLER = """
     import asyncio
@@ -54,23 +50,19 @@ SOUND = {"ROLE": '"proxy-" + self._worker_role', "ASKED": "self.proxy_workers"}
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
-    source = CONTROLLER
-    for word, code in {**SOUND, **broken}.items():
-        source = source.replace(word, code)
+    source = rewritten(CONTROLLER, SOUND | broken)
     files = {
         "areal/infra/controller/rollout_controller.py": source,
         "areal/utils/async_util.py": "run_async_task = None",
     }
     target = loads(FRAMEWORK, files)
-    (found,) = (b for b in proxy_versions.boundaries(target) if isinstance(b, Boundary))
+    found = the_bound(proxy_versions.boundaries(target))
     return target, found
 
 
 def test_answers_and_reads_back(loads: Loads) -> None:
     target, found = _bound(loads)
-    (setting,) = found.settings
-    assert answering({("proxies", setting): found}, target) == []
-    check_round_trips(target, [found])
+    check_calls(target, [found])
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,9 @@
 """AReaL's supervised update and evaluation on several ranks, on a specimen of its engine in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
-from adapters.checks import answering, check_verdict, judged_at
+from adapters.checks import Loads, answering, check_verdict, judged_at
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.areal import FRAMEWORK, rank_updates
 from rl_sentinel.adapters.target import Target
@@ -14,8 +12,6 @@ from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.metric_depends_on_split import LAW as MET005
 from rl_sentinel.laws.rank_split_changes_loss import LAW as SPL002
-
-Loads = Callable[..., Target]
 
 ENGINE = """
     import torch

@@ -1,18 +1,14 @@
 """AReaL's controller of remote rollouts, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trip
+from adapters.checks import Loads, check_verdict, rewritten, the_only
+from adapters.kit.round_trip import check_calls
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.remote_rollouts import boundaries
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 CONTROLLER = """
     import asyncio
@@ -43,19 +39,14 @@ SOUND = {"OPTIONS": "**options"}
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
-    source = CONTROLLER
-    for word, code in {**SOUND, **broken}.items():
-        source = source.replace(word, code)
+    source = rewritten(CONTROLLER, SOUND | broken)
     target = loads(FRAMEWORK, {"areal/infra/controller/rollout_controller.py": source})
-    (boundary,) = boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(boundaries(target))
 
 
 def test_answers(loads: Loads) -> None:
     target, boundary = _bound(loads)
-    assert answering({("submit", "default"): boundary}, target) == []
-    check_round_trip(target, boundary)
+    check_calls(target, [boundary])
 
 
 @pytest.mark.parametrize("lost", ["group_size", "is_eval", "workflow_kwargs", "should_accept_fn", ""])

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import answering, check_verdict, judged_at
+from adapters.checks import Loads, answering, check_verdict, judged_at
 from rl_sentinel.adapters.areal import FRAMEWORK, dataloader, requests
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
@@ -12,8 +12,6 @@ from rl_sentinel.core.law import Law
 from rl_sentinel.laws.knob_without_effect import LAW as CFG001
 from rl_sentinel.laws.sample_lost_or_repeated import LAW as DAT002
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 CONFIGS = """
     from dataclasses import dataclass

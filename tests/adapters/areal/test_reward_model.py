@@ -1,13 +1,12 @@
 """The update of a reward model on pairs, through the engine of AReaL's specimen."""
 
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
 
 from adapters.areal.test_updates import _files
-from adapters.checks import check_verdict, outputs_of
+from adapters.checks import Loads, check_verdict, outputs_of, the_only
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK, reward_model
 from rl_sentinel.adapters.target import Target
@@ -16,8 +15,6 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
-
-Loads = Callable[..., Target]
 
 RW = """
     import torch
@@ -71,9 +68,7 @@ def _bound(loads: Loads, last: str = LAST, right: str = RIGHT, weight: str = WEI
     files["areal/trainer/rw_trainer.py"] = COLLATE
     files["areal/trainer/rw/rw_engine.py"] = RW.replace("LAST", last).replace("RIGHT", right).replace("WEIGHT", weight)
     target = loads(FRAMEWORK, files)
-    (boundary,) = reward_model.boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(reward_model.boundaries(target))
 
 
 def test_by_hand(loads: Loads) -> None:

@@ -1,17 +1,13 @@
 """AReaL's controller around a weight update, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, the_bound
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.areal import FRAMEWORK, rollout_pauses
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 CONTROLLER = """
     import asyncio
@@ -48,7 +44,7 @@ def _bound(loads: Loads, broken: str = "") -> tuple[Target, Boundary]:
         controller = controller.replace(word, str(word != broken))
     files = {"areal/__init__.py": "", "areal/infra/controller/rollout_controller.py": controller}
     target = loads(FRAMEWORK, files)
-    (found,) = (b for b in rollout_pauses.boundaries(target) if isinstance(b, Boundary))
+    found = the_bound(rollout_pauses.boundaries(target))
     return target, found
 
 

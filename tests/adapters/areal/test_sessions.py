@@ -1,29 +1,14 @@
 """Sessions of AReaL's agents, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.areal_specimen import RESPONSE
+from adapters.checks import Loads, answering, check_verdict, rewritten, the_bound
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK, sessions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
-
-RESPONSE = """
-    from dataclasses import dataclass
-
-    @dataclass
-    class ModelResponse:
-        input_tokens: list
-        output_tokens: list
-        output_logprobs: list
-        output_versions: list
-        stop_reason: str
-"""
 
 TYPES = """
     from dataclasses import dataclass
@@ -76,9 +61,7 @@ SOUND = {
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
-    source = CACHE
-    for word, code in {**SOUND, **broken}.items():
-        source = source.replace(word, code)
+    source = rewritten(CACHE, SOUND | broken)
     tree = {
         "areal/__init__.py": "",
         "areal/api/io_struct.py": RESPONSE,
@@ -86,7 +69,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
         "areal/experimental/openai/cache.py": source,
     }
     target = loads(FRAMEWORK, tree)
-    (boundary,) = (one for one in sessions.boundaries(target) if isinstance(one, Boundary))
+    boundary = the_bound(sessions.boundaries(target))
     return target, boundary
 
 

@@ -1,17 +1,13 @@
 """How far AReaL's generation runs ahead, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, rewritten, the_bound
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK, staleness
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.version_miscounted import LAW as STA001
-
-Loads = Callable[..., Target]
 
 MANAGER = """
     class StalenessManager:
@@ -56,11 +52,10 @@ def _bound(loads: Loads, *, older: bool = False, **broken: str) -> tuple[Target,
     source = MANAGER
     for before, after in OLDER if older else ():
         source = source.replace(before, after, 1)
-    for word, code in {**SOUND, **broken}.items():
-        source = source.replace(word, code)
+    source = rewritten(source, SOUND | broken)
     part = "core" if older else "infra"
     target = loads(FRAMEWORK, {"areal/__init__.py": "", f"areal/{part}/staleness_manager.py": source})
-    (boundary,) = (one for one in staleness.boundaries(target) if isinstance(one, Boundary))
+    boundary = the_bound(staleness.boundaries(target))
     return target, boundary
 
 

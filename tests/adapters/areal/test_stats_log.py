@@ -1,11 +1,9 @@
 """The steps of AReaL's log, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
-from adapters.checks import answering, check_verdict, outputs_of
+from adapters.checks import Loads, answering, check_verdict, outputs_of, rewritten, the_bound
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.stats_log import boundaries
@@ -15,8 +13,6 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.metric_logged_elsewhere import LAW as MET006
 from rl_sentinel.laws.resume_differs import LAW as RES001
-
-Loads = Callable[..., Target]
 
 LOGGER = """
     import wandb
@@ -46,11 +42,9 @@ SOUND = {"FIRST": "-1", "LOADED": "state['latest']", "NEXT": "max(global_step, s
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
-    source = LOGGER
-    for word, code in {**SOUND, **broken}.items():
-        source = source.replace(word, code)
+    source = rewritten(LOGGER, SOUND | broken)
     target = loads(FRAMEWORK, {"areal/utils/stats_logger.py": source}, {"wandb.py": "def init(): raise OSError"})
-    (boundary,) = (one for one in boundaries(target) if isinstance(one, Boundary))
+    boundary = the_bound(boundaries(target))
     return target, boundary
 
 

@@ -1,13 +1,12 @@
 """The supervised loss of AReaL's call shape, from log-probs and from logits, in words of our own."""
 
-from collections.abc import Callable
 from math import exp
 
 import pytest
 import torch
 
 from adapters.areal.test_updates import TRACKER
-from adapters.checks import check_verdict, outputs_of
+from adapters.checks import Loads, check_verdict, outputs_of, the_only
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.supervised import boundaries
@@ -15,8 +14,6 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.degenerate_batch_not_finite import LAW as DEG001
-
-Loads = Callable[..., Target]
 
 LOSS = """
     import torch
@@ -42,9 +39,7 @@ def _bound(loads: Loads, *, from_logits: bool, skips: bool = True) -> tuple[Targ
     source = source.replace("ROLLED", "torch.roll(loss_mask, -1)" if from_logits else "loss_mask")
     tree = {"areal/trainer/sft/lm_engine.py": source, "areal/utils/stats_tracker.py": TRACKER}
     target = loads(FRAMEWORK, {"areal/__init__.py": "", **tree})
-    (boundary,) = boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(boundaries(target))
 
 
 def test_by_hand(loads: Loads) -> None:

@@ -1,19 +1,15 @@
 """AReaL's teacher in an inference server, on a specimen of its call shape in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
-from adapters.checks import answering, check_verdict, outputs_of
+from adapters.checks import Loads, answering, by_setting, check_verdict, outputs_of
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK, teacher
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 CLIENT = """
     import requests
@@ -74,8 +70,7 @@ def _bound(loads: Loads, **words: str) -> tuple[Target, dict[str, Boundary]]:
         "areal/engine/vllm_remote.py": VLLM,
     }
     target = loads(FRAMEWORK, files)
-    every = [b for b in teacher.boundaries(target) if isinstance(b, Boundary)]
-    return target, {setting: b for b in every for setting in b.settings}
+    return target, by_setting(teacher.boundaries(target))
 
 
 def test_answers(loads: Loads) -> None:

@@ -1,18 +1,14 @@
 """One step of AReaL's training loop, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trip
+from adapters.checks import Loads, check_verdict, rewritten, the_only
+from adapters.kit.round_trip import check_calls, check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.training_loop import boundaries
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 TRAINER = """
     from areal.infra import is_single_controller
@@ -40,20 +36,15 @@ SOUND = {"ASKED": "rollout_batch", "PROXIMAL": "prox_logp", "CRITIC": "batch"}
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
-    source = TRAINER
-    for word, code in {**SOUND, **broken}.items():
-        source = source.replace(word, code)
+    source = rewritten(TRAINER, SOUND | broken)
     files = {"areal/trainer/rl_trainer.py": source, "areal/infra.py": "def is_single_controller():\n    return True"}
     target = loads(FRAMEWORK, files)
-    (boundary,) = boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(boundaries(target))
 
 
 def test_answers(loads: Loads) -> None:
     target, boundary = _bound(loads)
-    assert answering({("train", "default"): boundary}, target) == []
-    check_round_trip(target, boundary)
+    check_calls(target, [boundary])
 
 
 ONE_BATCH = """
@@ -80,8 +71,7 @@ ONE_BATCH = """
 def test_release_with_one_batch(loads: Loads, updated: str, found: bool) -> None:
     """Older trainers have one batch of all prompts, and no teacher."""
     target = loads(FRAMEWORK, {"areal/experimental/trainer/rl.py": ONE_BATCH.replace("UPDATED", updated)})
-    (boundary,) = boundaries(target)
-    assert isinstance(boundary, Boundary)
+    boundary = the_only(boundaries(target))
     assert boundary.path == "areal.experimental.trainer.rl.PPOTrainer.train"
     assert "teacher_logp" not in boundary.outputs
     check_round_trip(target, boundary)

@@ -1,12 +1,10 @@
 """The updates of AReaL's specimen through its engine: what its losses are passed, and what the laws find there."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
 from adapters.areal_specimen import CONFIG
-from adapters.checks import check_verdict, outputs_of
+from adapters.checks import Loads, by_setting, check_verdict, outputs_of
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.update_families import ACTOR_FAMILIES
@@ -17,8 +15,6 @@ from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
-
-Loads = Callable[..., Target]
 
 ENGINE = """
     import torch
@@ -226,7 +222,7 @@ def _sharing(*, gathered: bool = True, labels: str = 'self.own(part["input_ids"]
 def _bound(target: Target) -> dict[str, Boundary]:
     every = list(boundaries(target))
     assert [b.reason for b in every if isinstance(b, Unbound)] == []
-    return {setting: b for b in every if isinstance(b, Boundary) for setting in b.settings}
+    return by_setting(every)
 
 
 def _batch() -> Batch:

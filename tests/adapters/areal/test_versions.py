@@ -1,11 +1,9 @@
 """Versions of AReaL's call shapes, in words of our own: of sampled tokens, and of a dumped trajectory."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
-from adapters.checks import check_verdict, outputs_of
+from adapters.checks import Loads, check_verdict, outputs_of
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.versions import boundaries
@@ -14,8 +12,6 @@ from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 CLIENT = """
     from types import SimpleNamespace

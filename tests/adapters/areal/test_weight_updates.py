@@ -1,18 +1,14 @@
 """AReaL's weight update while the engines have a request, on a specimen in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import check_verdict
+from adapters.checks import Loads, check_verdict, the_bound
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.weight_updates import boundaries
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 API = """
     class InferenceEngine:
@@ -53,7 +49,7 @@ def _bound(loads: Loads, **words: str) -> tuple[Target, Boundary]:
         source = source.replace(name, word)
     tree = {"areal/__init__.py": "", "areal/api/engine_api.py": API, "areal/engine/fsdp_engine.py": source}
     target = loads(FRAMEWORK, tree)
-    (bound,) = [one for one in boundaries(target) if isinstance(one, Boundary)]
+    bound = the_bound(boundaries(target))
     return target, bound
 
 

@@ -1,18 +1,12 @@
 """Rollout workers of AReaL's controller, on a specimen of its classes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, the_only
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK
 from rl_sentinel.adapters.areal.worker_capacity import boundaries
-from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.version_miscounted import LAW as STA001
-
-Loads = Callable[..., Target]
 
 MANAGER = """
     class StalenessManager:
@@ -67,8 +61,7 @@ def test_limit_of_a_worker(loads: Loads, sent: str, found: bool) -> None:
         "areal/infra/workflow_executor.py": EXECUTOR,
     }
     target = loads(FRAMEWORK, tree)
-    (boundary,) = boundaries(target)
-    assert isinstance(boundary, Boundary)
+    boundary = the_only(boundaries(target))
     assert answering({("worker", "one behind"): boundary}, target) == []
     check_verdict(STA001, boundary, "one behind", target, found=found)
     check_round_trip(target, boundary)

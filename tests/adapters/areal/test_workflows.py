@@ -1,34 +1,19 @@
 """AReaL's rollout workflows, on a specimen of their call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.areal_specimen import RESPONSE
+from adapters.checks import Loads, answering, by_setting, check_verdict, rewritten
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.areal import FRAMEWORK, workflows
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
 
-Loads = Callable[..., Target]
-
 CONFIG = """
     class GenerationHyperparameters:
         def __init__(self, n_samples):
             self.n_samples = n_samples
-"""
-
-RESPONSE = """
-    from dataclasses import dataclass
-
-    @dataclass
-    class ModelResponse:
-        input_tokens: list
-        output_tokens: list
-        output_logprobs: list
-        output_versions: list
-        stop_reason: str
 """
 
 EPISODE = """
@@ -99,9 +84,7 @@ SOUND = {
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
-    source = EPISODE
-    for word, code in {**SOUND, **broken}.items():
-        source = source.replace(word, code)
+    source = rewritten(EPISODE, SOUND | broken)
     tree = {
         "areal/__init__.py": "",
         "areal/api/cli_args.py": CONFIG,
@@ -110,8 +93,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
         "areal/workflow/multi_turn.py": source,
     }
     target = loads(FRAMEWORK, tree)
-    every = [one for one in workflows.boundaries(target) if isinstance(one, Boundary)]
-    return target, {setting: one for one in every for setting in one.settings}
+    return target, by_setting(workflows.boundaries(target))
 
 
 def test_sound(loads: Loads) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from adapters.checks import answering
 from rl_sentinel.adapters.kit.evaluation import StepResults, evaluate
 from rl_sentinel.adapters.kit.execution import execute, inputs_of
 from rl_sentinel.adapters.kit.observation import Observed, observe
@@ -53,6 +54,14 @@ class _Read:
 
 class _AllReadError(Exception):
     """All calls were read: the last one need not run."""
+
+
+def check_calls(target: Target, boundaries: Iterable[Boundary]) -> None:
+    """Every boundary answers under each of its settings, and all its calls can be read back."""
+    every = list({id(one): one for one in boundaries}.values())
+    calls = {(f"{one.path} {n}", setting): one for n, one in enumerate(every) for setting in one.settings}
+    assert answering(calls, target) == []
+    check_round_trips(target, every)
 
 
 def check_round_trips(target: Target, boundaries: Iterable[Boundary]) -> None:

@@ -1,14 +1,10 @@
 """Descriptions fitted to what a release has: absent functions, renamed, optional and unknown parameters."""
 
-from collections.abc import Callable
-
+from adapters.checks import Loads, the_only
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
-from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-
-Loads = Callable[..., Target]
 
 NOTHING = Framework(name="made", package="made", boundaries=lambda _target: iter(()))
 FILES = {"made/__init__.py": "", "made/code.py": "def f(rewards, mask=None): return rewards\n"}
@@ -48,8 +44,7 @@ def test_parameters_that_do_not_fit(loads: Loads) -> None:
 
 def test_an_optional_argument_is_left_out_where_there_is_no_such_parameter(loads: Loads) -> None:
     """Releases differ in it."""
-    (bound,) = _bound(loads, _boundary("rewards", "masks", optional=frozenset({"masks"})))
-    assert isinstance(bound, Boundary)
+    bound = the_only(_bound(loads, _boundary("rewards", "masks", optional=frozenset({"masks"}))))
     assert set(bound.steps[0].arguments) == {"rewards"}
 
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from adapters.checks import the_only
 from rl_sentinel.adapters.kit.clip_bounds import clip_bounds
 from rl_sentinel.adapters.live_target import live_target
 from rl_sentinel.adapters.user_function import Statement, describe
@@ -56,9 +57,7 @@ def without_old_logprobs(logprobs: Tensor, advantages: Tensor, mask: Tensor) -> 
 
 def boundary_of(function: Callable[..., Any]) -> tuple[Any, Boundary]:
     target = live_target(function)
-    (boundary,) = describe(target, target.path, Statement(stage="policy-loss"))
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(describe(target, target.path, Statement(stage="policy-loss")))
 
 
 @pytest.mark.parametrize("loss", [usual, with_the_larger_product, with_an_entropy_bonus])

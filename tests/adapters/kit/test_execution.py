@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from adapters.checks import Loads
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object, Table
@@ -20,8 +21,6 @@ from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.errors import NotApplicable
 from rl_sentinel.core.layout import Layout
-
-Loads = Callable[..., Target]
 
 NOTHING = Framework(name="made", package="made", boundaries=lambda _target: iter(()))
 

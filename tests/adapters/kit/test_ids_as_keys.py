@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from adapters.checks import the_only
 from rl_sentinel.adapters.live_target import live_target
 from rl_sentinel.adapters.user_function import Statement, describe
-from rl_sentinel.core.boundary import Boundary
 
 
 def by_key(rewards: Tensor, group_ids: Any) -> Tensor:
@@ -35,8 +35,7 @@ def unread(rewards: Tensor, group_ids: Any) -> Tensor:
 def described(function: Any, **bind: str) -> tuple[object, str]:
     """What the function gets as ids, and the notes about it."""
     target = live_target(function)
-    (found,) = describe(target, target.path, Statement(stage="advantage", bind=bind))
-    assert isinstance(found, Boundary)
+    found = the_only(describe(target, target.path, Statement(stage="advantage", bind=bind)))
     codec: Any = found.steps[0].arguments["group_ids"]
     return codec.form, "\n".join(note for note in found.notes if "keys of a dict" in note)
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from adapters.checks import the_only
 from rl_sentinel.adapters.live_target import live_target
 from rl_sentinel.adapters.user_function import Statement, describe
 from rl_sentinel.core.boundary import Boundary
@@ -33,9 +34,7 @@ def centered_by_column(rewards: Tensor) -> Tensor:
 
 def described(function: Callable[..., Tensor], **stated: str) -> Boundary:
     target = live_target(function)
-    (boundary,) = describe(target, target.path, Statement(stage="advantage", claims=claims("stated", **stated)))
-    assert isinstance(boundary, Boundary)
-    return boundary
+    return the_only(describe(target, target.path, Statement(stage="advantage", claims=claims("stated", **stated))))
 
 
 @pytest.mark.parametrize(("function", "time_first"), [(gae_over_steps, True), (gae_over_tokens, False)])

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
+from adapters.checks import the_only
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Table
 from rl_sentinel.adapters.kit.layout_trial import accepts, all_codecs, change_codecs, mixes_rows, rebind
@@ -34,9 +35,7 @@ def across_rows(logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask
 
 def bound(function: Callable[..., Tensor]) -> tuple[Target, Boundary]:
     target = live_target(function)
-    (boundary,) = describe(target, target.path, Statement(stage="policy-loss"))
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(describe(target, target.path, Statement(stage="policy-loss")))
 
 
 def with_bindings(boundary: Boundary, **changed: str) -> Boundary:

@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pytest
 from torch import Tensor
 
+from adapters.checks import the_only
 from rl_sentinel.adapters.kit.normalized_advantages import normalizes_advantages
 from rl_sentinel.adapters.live_target import live_target
 from rl_sentinel.adapters.user_function import Statement, describe
-from rl_sentinel.core.boundary import Boundary
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
@@ -43,8 +43,7 @@ def raising(logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask: Te
 
 def detected(loss: Callable[..., Tensor]) -> bool:
     target = live_target(loss)
-    (boundary,) = describe(target, target.path, Statement(stage="policy-loss"))
-    assert isinstance(boundary, Boundary)
+    boundary = the_only(describe(target, target.path, Statement(stage="policy-loss")))
     return normalizes_advantages(target, boundary)
 
 

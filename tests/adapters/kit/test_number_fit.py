@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from adapters.checks import the_only
 from rl_sentinel.adapters.live_target import live_target
 from rl_sentinel.adapters.user_function import Statement, describe
 from rl_sentinel.core.boundary import Boundary
@@ -40,9 +41,7 @@ def with_a_wrong_sign(logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor
 
 def described(function: Callable[..., Tensor], **stated: str) -> Boundary:
     target = live_target(function)
-    (boundary,) = describe(target, target.path, Statement(stage="policy-loss", claims=claims("stated", **stated)))
-    assert isinstance(boundary, Boundary)
-    return boundary
+    return the_only(describe(target, target.path, Statement(stage="policy-loss", claims=claims("stated", **stated))))
 
 
 def test_a_clip_range_is_found_although_its_sides_differ() -> None:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from adapters.checks import the_only
 from rl_sentinel.adapters.kit.number_trial import candidates, fits_formula, fitting_numbers, missing_numbers
 from rl_sentinel.adapters.kit.numbers_in_code import Literals
 from rl_sentinel.adapters.live_target import live_target
@@ -27,9 +28,7 @@ def not_clipped(logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask
 
 def boundary_of(function: Callable[..., Tensor], **stated: str) -> Boundary:
     target = live_target(function)
-    (boundary,) = describe(target, target.path, Statement(stage="policy-loss", claims=claims("stated", **stated)))
-    assert isinstance(boundary, Boundary)
-    return boundary
+    return the_only(describe(target, target.path, Statement(stage="policy-loss", claims=claims("stated", **stated))))
 
 
 def without_numbers(function: Callable[..., Tensor]) -> Boundary:

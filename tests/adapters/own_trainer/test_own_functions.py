@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from adapters.own_trainer.test_composed_recipe import RECIPE, TARGET, _judged
+from rl_sentinel.adapters.kit.prompt_groups import GroupsOf
 from rl_sentinel.adapters.own_trainer.composed_recipe import boundaries
 from rl_sentinel.adapters.own_trainer.composition import SETTING
 from rl_sentinel.core.boundary import Boundary
@@ -184,6 +185,50 @@ def test_an_estimator_that_groups_by_position_gets_whole_groups(
     assert (_judged(FORMULA, advantages).found is None) is sound
     crashes = _judged(CRASHES, advantages)
     assert (crashes.tried > 0, crashes.found) == (True, None)
+
+
+@pytest.mark.parametrize(
+    ("claims", "scope"),
+    [
+        ({"algorithm": "grpo"}, "group"),
+        ({"algorithm": "Dr. GRPO"}, "group"),
+        ({"algorithm": "grpo", "scope": "batch"}, "batch"),
+        ({}, None),
+    ],
+)
+def test_an_algorithm_implies_the_scope_that_it_has(
+    tmp_path: Path, claims: Mapping[str, str], scope: str | None
+) -> None:
+    file = _module(tmp_path, ADVANTAGES, claims=repr(claims))
+    advantages, _ = boundaries(TARGET, {**RECIPE, "estimator": {"name": f"{file}:advantages"}})
+    assert value_of(advantages.claims.scope) == scope
+
+
+@pytest.mark.parametrize(
+    ("more", "value"),
+    [
+        ("", "(reward.view(-1, 4) - reward.view(-1, 4).mean(1, keepdim=True)).flatten()"),
+        ("", "torch.cat([part - part.mean() for part in reward.split(4)])"),
+        ("", "(reward.view(-1, 4) - reward.mean()).flatten()"),
+        ("group, size=4", "(reward.view(-1, size) - reward.view(-1, size).mean(1, keepdim=True)).flatten()"),
+    ],
+    ids=["view", "split", "view of a batch", "unread ids"],
+)
+def test_groups_by_position_are_seen_without_claims(tmp_path: Path, more: str, value: str) -> None:
+    file = _module(tmp_path, f"import torch\n\ndef advantages(reward, live, {more}):\n    return {value} * live\n")
+    advantages, _ = boundaries(TARGET, {**RECIPE, "estimator": {"name": f"{file}:advantages"}})
+    found = _judged(CRASHES, advantages)
+    assert (found.tried > 0, found.found) == (True, None)
+    assert GroupsOf(4) in advantages.requires
+
+
+@pytest.mark.parametrize(
+    "value", ["reward - reward.mean()", "torch.where(group[:, None] == group, reward, 0.0).sum(1)"]
+)
+def test_an_estimator_of_rows_or_ids_gets_groups_of_all_sizes(tmp_path: Path, value: str) -> None:
+    file = _module(tmp_path, f"import torch\n\ndef advantages(reward, group, live):\n    return {value}\n")
+    advantages, _ = boundaries(TARGET, {**RECIPE, "estimator": {"name": f"{file}:advantages"}})
+    assert not advantages.requires
 
 
 @pytest.mark.parametrize(("low", "high", "sound"), [("LOW", "HIGH", True), ("HIGH", "LOW", False)])

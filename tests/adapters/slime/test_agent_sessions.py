@@ -1,12 +1,11 @@
 """slime's agent sessions, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-from adapters.checks import check_verdict, outputs_of
+from adapters.checks import Loads, check_verdict, outputs_of, the_bound
 from adapters.kit.round_trip import check_round_trip
 from adapters.slime_trajectory_specimen import MANAGER, TYPES
 from rl_sentinel.adapters.slime import FRAMEWORK
@@ -15,8 +14,6 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 ADAPTER = """
     from dataclasses import dataclass
@@ -126,7 +123,7 @@ def _early(loads: Loads, *, keeps: bool) -> tuple[Target, Boundary]:
         "slime/agent/adapters/openai.py": EARLY_ADAPTER,
     }
     target = loads(FRAMEWORK, files)
-    (boundary,) = [b for b in boundaries(target) if isinstance(b, Boundary)]
+    boundary = the_bound(boundaries(target))
     return target, boundary
 
 
@@ -142,7 +139,7 @@ def _load(loads: Loads, *, left: int = 0, order: int = 1, keeps: bool = True) ->
         .replace("KEEPS", str(keeps)),
     }
     target = loads(FRAMEWORK, files, {"aiohttp.py": ""})
-    (boundary,) = [b for b in boundaries(target) if isinstance(b, Boundary)]
+    boundary = the_bound(boundaries(target))
     return target, boundary
 
 

@@ -1,10 +1,8 @@
 """slime's rollout from a buffer server, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict, judged_at
+from adapters.checks import Loads, answering, check_verdict, judged_at, rewritten, the_only
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.slime import FRAMEWORK
 from rl_sentinel.adapters.slime.buffered_rollout import boundaries
@@ -15,8 +13,6 @@ from rl_sentinel.laws.columns_out_of_step import LAW as DAT001
 from rl_sentinel.laws.conversation_tokens_differ import LAW as TOK001
 from rl_sentinel.laws.sample_lost_or_repeated import LAW as DAT002
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 TYPES = """
     from dataclasses import dataclass, field
@@ -81,18 +77,14 @@ SOUND = {"FROM_FIRST": "True", "STATE": "True", "REWARD": 'record["reward"]', "S
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
-    source = EXAMPLE
-    for word, code in {**SOUND, **broken}.items():
-        source = source.replace(word, code)
+    source = rewritten(EXAMPLE, SOUND | broken)
     tree = {
         "slime/__init__.py": "",
         "slime/utils/types.py": TYPES,
         "slime_plugins/rollout_buffer/rollout_buffer_example.py": source,
     }
     target = loads(FRAMEWORK, tree)
-    (boundary,) = boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(boundaries(target))
 
 
 def test_sound(loads: Loads) -> None:

@@ -1,11 +1,9 @@
 """slime's restarts, and its arguments after other models are loaded, on specimens of its call shapes."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
-from adapters.checks import check_verdict, outputs_of
+from adapters.checks import Loads, check_verdict, outputs_of, the_bound
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.slime import FRAMEWORK
 from rl_sentinel.adapters.slime.checkpoints import boundaries
@@ -13,8 +11,6 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.resume_differs import LAW as RES001
-
-Loads = Callable[..., Target]
 
 ACTOR = """
     from .checkpoint import load_checkpoint
@@ -86,7 +82,7 @@ OPTIONS = """
 def _restarted(loads: Loads, *, anew: bool = False, drops: bool = False) -> tuple[Target, Boundary]:
     text = OPTIONS.replace("BRIDGE_STARTS_ANEW", str(anew)).replace("DROPS_OPTIMIZER", str(drops))
     target = loads(FRAMEWORK, {"slime/utils/arguments.py": text})
-    (boundary,) = (b for b in boundaries(target) if isinstance(b, Boundary))
+    boundary = the_bound(boundaries(target))
     return target, boundary
 
 

@@ -1,27 +1,23 @@
 """Context parallelism of slime's specimen: what ranks hold, what the split leaves alone, and what the law finds."""
 
 import importlib
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
 import torch.distributed as dist
 
-from adapters.checks import bound, check_verdict
+from adapters.checks import Loads, bound, check_verdict
 from adapters.slime_specimen import CUT, files
 from rl_sentinel.adapters.kit.execution import execute, inputs_of
 from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
 from rl_sentinel.adapters.slime import FRAMEWORK
 from rl_sentinel.adapters.slime.context_parallel import chunks_are_full
 from rl_sentinel.adapters.slime.context_rank_fakes import context_of, merge_shares, share, spans
-from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, batch_of
 from rl_sentinel.core.case import Case, with_layout
 from rl_sentinel.core.errors import NotApplicable
 from rl_sentinel.laws.context_split_changes_signal import LAW as SPL004
-
-Loads = Callable[..., Target]
 
 BACKEND = "slime/backends/megatron_utils"
 SIZE = "mpu.get_context_parallel_world_size()"

@@ -1,11 +1,9 @@
 """slime's loss masks of conversations, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
-from adapters.checks import answering, judged_at
+from adapters.checks import Loads, answering, judged_at
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.kit.chat_template import ChatTokenizer
 from rl_sentinel.adapters.kit.conversations import conversation
@@ -13,8 +11,6 @@ from rl_sentinel.adapters.slime import FRAMEWORK, conversations
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.conversation_tokens_differ import LAW as TOK001
-
-Loads = Callable[..., Target]
 
 UTILS = """
     from itertools import groupby

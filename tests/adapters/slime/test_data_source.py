@@ -1,19 +1,15 @@
 """slime's data source, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, check_verdict, the_only
+from adapters.kit.round_trip import check_calls
 from rl_sentinel.adapters.slime import FRAMEWORK, data_source
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.resume_differs import LAW as RES001
 from rl_sentinel.laws.sample_lost_or_repeated import LAW as DAT002
-
-Loads = Callable[..., Target]
 
 TYPES = """
     class Sample:
@@ -78,15 +74,12 @@ def _bound(loads: Loads, start: str = "False", shuffles: str = "True") -> tuple[
         "slime/rollout/data_source.py": source,
     }
     target = loads(FRAMEWORK, files)
-    (boundary,) = data_source.boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(data_source.boundaries(target))
 
 
 def test_answers(loads: Loads) -> None:
     target, boundary = _bound(loads)
-    assert answering({("source", setting): boundary for setting in boundary.settings}, target) == []
-    check_round_trips(target, [boundary])
+    check_calls(target, [boundary])
 
 
 @pytest.mark.parametrize(

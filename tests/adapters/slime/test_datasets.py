@@ -1,18 +1,14 @@
 """slime's data sets, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, the_only
 from rl_sentinel.adapters.slime import FRAMEWORK, datasets
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.columns_out_of_step import LAW as DAT001
 from rl_sentinel.laws.sample_lost_or_repeated import LAW as DAT002
-
-Loads = Callable[..., Target]
 
 DATA = """
     import json
@@ -70,9 +66,7 @@ def _bound(loads: Loads, **words: str) -> tuple[Target, Boundary]:
         source = source.replace(name, word)
     vision = "def process_vision_info(messages, processor):\n    raise RuntimeError('an image is asked for')\n"
     target = loads(FRAMEWORK, {"slime/utils/data.py": source, "slime/utils/processing_utils.py": vision})
-    (boundary,) = datasets.boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(datasets.boundaries(target))
 
 
 def test_answers(loads: Loads) -> None:

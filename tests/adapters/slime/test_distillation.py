@@ -1,19 +1,14 @@
 """On-policy distillation in slime's specimen: log-probs of the teacher, and their penalty."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import bound, check_verdict
+from adapters.checks import Loads, bound, check_verdict
 from adapters.slime_specimen import files
 from rl_sentinel.adapters.slime import FRAMEWORK
-from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.knob_without_effect import LAW as CFG001
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 
 @pytest.mark.parametrize(("fixed", "found"), [(True, False), (False, True)])

@@ -1,11 +1,9 @@
 """slime's packed sequences and their log-probs, on call shapes of its FSDP backend in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
-from adapters.checks import check_verdict
+from adapters.checks import Loads, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.slime_specimen import files
 from rl_sentinel.adapters.kit.execution import execute, inputs_of
@@ -19,8 +17,6 @@ from rl_sentinel.core.layout import Layout
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.knob_without_effect import LAW as CFG001
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 PACKING = """
     import torch

@@ -1,12 +1,10 @@
 """slime's training on FSDP, on call shapes of that backend in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, by_setting, check_verdict
+from adapters.kit.round_trip import check_calls
 from adapters.slime.test_fsdp import PACKING
 from adapters.slime_specimen import files
 from rl_sentinel.adapters.kit.execution import execute, inputs_of
@@ -22,8 +20,6 @@ from rl_sentinel.laws.metric_depends_on_split import LAW as MET005
 from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
 from rl_sentinel.laws.rank_split_changes_loss import LAW as SPL002
-
-Loads = Callable[..., Target]
 
 ACTOR = """
     import torch
@@ -136,16 +132,14 @@ def _bound(loads: Loads, broken: dict[str, str]) -> tuple[Target, dict[str, Boun
     )
     tree = {f"{backend}/data_packing.py": packing, f"{backend}/actor.py": actor}
     target = loads(FRAMEWORK, files(fixed=True) | tree)
-    made = [one for one in fsdp_train.boundaries(target) if isinstance(one, Boundary)]
-    return target, {setting: one for one in made for setting in one.settings}
+    return target, by_setting(fsdp_train.boundaries(target))
 
 
 def test_by_hand(loads: Loads) -> None:
     """The mean of two samples, of which one has a token that does not train; on two ranks, too."""
     target, boundaries = _bound(loads, {})
     assert list(boundaries) == ["grpo", "grpo, temperature", "grpo, KL", "grpo, entropy", "rollout"]
-    assert answering({("loss", setting): one for setting, one in boundaries.items()}, target) == []
-    check_round_trips(target, boundaries.values())
+    check_calls(target, boundaries.values())
     mask = torch.tensor([[True, False], [True, True]])
     columns = {"advantage": torch.tensor([[1.0, 1.0], [2.0, 2.0]]), "entropy": torch.tensor([[1.0, 9.0], [2.0, 4.0]])}
     batch = batch_of(mask, length=torch.tensor([2, 2]), prompt_length=torch.tensor([1, 3]), **columns)

@@ -1,12 +1,11 @@
 """slime's generation, rollout loop and evaluation, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
 from types import ModuleType
 
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, answering, by_setting, check_verdict
+from adapters.kit.round_trip import check_calls
 from adapters.slime_rollout_specimen import files
 from rl_sentinel.adapters.slime import FRAMEWORK, asynchronous_rollout, evaluation, generation, rollout_loop
 from rl_sentinel.adapters.target import Target
@@ -17,13 +16,10 @@ from rl_sentinel.laws.sample_lost_or_repeated import LAW as DAT002
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
 from rl_sentinel.laws.valid_input_raises import LAW as RAI001
 
-Loads = Callable[..., Target]
-
 
 def _bound(loads: Loads, module: ModuleType, **broken: str) -> tuple[Target, dict[str, Boundary]]:
     target = loads(FRAMEWORK, files(**broken))
-    every = [b for b in module.boundaries(target) if isinstance(b, Boundary)]
-    return target, {setting: b for b in every for setting in b.settings}
+    return target, by_setting(module.boundaries(target))
 
 
 @pytest.mark.parametrize(
@@ -52,8 +48,7 @@ def test_found_where_broken_alone(  # noqa: PLR0913 - parametrised
 @pytest.mark.parametrize("module", [generation, rollout_loop, asynchronous_rollout, evaluation])
 def test_answers(loads: Loads, module: ModuleType) -> None:
     target, every = _bound(loads, module)
-    assert answering({("specimen", setting): boundary for setting, boundary in every.items()}, target) == []
-    check_round_trips(target, every.values())
+    check_calls(target, every.values())
 
 
 def test_revisions_without_log_probs(loads: Loads) -> None:
@@ -61,6 +56,6 @@ def test_revisions_without_log_probs(loads: Loads) -> None:
     early = {place: text.replace("rollout_log_probs", "others") for place, text in files().items()}
     early["slime/ray/buffer.py"] = early["slime/ray/buffer.py"].replace('"others"', '"other"')
     target = loads(FRAMEWORK, early)
-    every = {s: b for b in generation.boundaries(target) if isinstance(b, Boundary) for s in b.settings}
+    every = by_setting(generation.boundaries(target))
     assert set(every["default"].outputs) == {"reward", "token", "mask"}
     assert answering({("specimen", setting): boundary for setting, boundary in every.items()}, target) == []

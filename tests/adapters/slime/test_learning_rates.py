@@ -1,11 +1,9 @@
 """slime's learning rates, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
-from adapters.checks import check_verdict, outputs_of
+from adapters.checks import Loads, by_setting, check_verdict, outputs_of
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.slime import FRAMEWORK, learning_rates
 from rl_sentinel.adapters.target import Target
@@ -13,8 +11,6 @@ from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.resume_differs import LAW as RES001
-
-Loads = Callable[..., Target]
 
 MODEL = """
     class OptimizerParamScheduler:
@@ -45,8 +41,7 @@ SIZE = "args.global_batch_size"
 def _bound(loads: Loads, decay: str = SIZE, warm: str = SIZE) -> tuple[Target, dict[str, Boundary]]:
     source = MODEL.replace("DECAY", decay).replace("WARM", warm)
     target = loads(FRAMEWORK, {"slime/backends/megatron_utils/model.py": source})
-    made = [one for one in learning_rates.boundaries(target) if isinstance(one, Boundary)]
-    return target, {setting: one for one in made for setting in one.settings}
+    return target, by_setting(learning_rates.boundaries(target))
 
 
 def test_by_hand(loads: Loads) -> None:

@@ -1,17 +1,12 @@
 """Log-probs and entropy from logits in slime's specimen."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import bound, check_verdict
+from adapters.checks import Loads, bound, check_verdict
 from adapters.slime_specimen import files
 from rl_sentinel.adapters.slime import FRAMEWORK
-from rl_sentinel.adapters.target import Target
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 
 @pytest.mark.parametrize("setting", ["default", "other temperature"])

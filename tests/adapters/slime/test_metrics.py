@@ -1,22 +1,17 @@
 """What slime's specimen logs of a rollout."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
-from adapters.checks import bound, check_verdict, judged_at, outputs_of
+from adapters.checks import Loads, bound, check_verdict, judged_at, outputs_of
 from adapters.slime_specimen import files
 from rl_sentinel.adapters.slime import FRAMEWORK
 from rl_sentinel.adapters.slime.metrics import boundaries
-from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.metric_cannot_move import LAW as MET002
 from rl_sentinel.laws.metric_depends_on_split import LAW as MET005
 from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
-
-Loads = Callable[..., Target]
 
 
 def test_logged_by_hand(loads: Loads) -> None:

@@ -1,10 +1,8 @@
 """slime's multi-agent example, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict, judged_at
+from adapters.checks import Loads, answering, check_verdict, judged_at, rewritten, the_only
 from adapters.kit.round_trip import check_round_trip
 from adapters.slime_specimen import SAMPLE
 from rl_sentinel.adapters.slime import FRAMEWORK
@@ -12,8 +10,6 @@ from rl_sentinel.adapters.slime.multi_agent import boundaries
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 SYSTEM = """
     from copy import deepcopy
@@ -35,9 +31,7 @@ SOUND = {"START": "ids", "KEPT": "True", "COLLECTED": "True"}
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
-    source = SYSTEM
-    for word, code in {**SOUND, **broken}.items():
-        source = source.replace(word, code)
+    source = rewritten(SYSTEM, SOUND | broken)
     tree = {
         "slime/__init__.py": "",
         "slime/utils/http.py": "post = None\n",
@@ -45,9 +39,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
         "examples/multi_agent/agent_system.py": source,
     }
     target = loads(FRAMEWORK, tree)
-    (boundary,) = boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(boundaries(target))
 
 
 def test_sound(loads: Loads) -> None:

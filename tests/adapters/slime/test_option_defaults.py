@@ -1,20 +1,16 @@
 """slime's options after validation, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
-from adapters.checks import answering, judged_at, outputs_of
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, by_setting, judged_at, outputs_of, rewritten
+from adapters.kit.round_trip import check_calls
 from rl_sentinel.adapters.slime import FRAMEWORK
 from rl_sentinel.adapters.slime.option_defaults import boundaries
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.setting_arrives_changed import LAW as CFG004
-
-Loads = Callable[..., Target]
 
 OPTIONS = """
     import json
@@ -55,20 +51,16 @@ SOUND = {
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
-    source = OPTIONS
-    for word, code in {**SOUND, **broken}.items():
-        source = source.replace(word, code)
+    source = rewritten(OPTIONS, SOUND | broken)
     target = loads(FRAMEWORK, {"slime/utils/arguments.py": source})
-    made = [one for one in boundaries(target) if isinstance(one, Boundary)]
-    return target, {setting: one for one in made for setting in one.settings}
+    return target, by_setting(boundaries(target))
 
 
 def test_all_boundaries_answer(loads: Loads) -> None:
     target, found = _bound(loads)
     given = ["options given, new run", "options given, restart"]
     assert list(found) == [*given, "options not given", "limits not set", "options of a file"]
-    assert answering({(name, name): one for name, one in found.items()}, target) == []
-    check_round_trips(target, found.values())
+    check_calls(target, found.values())
 
 
 def test_by_hand(loads: Loads) -> None:

@@ -1,11 +1,9 @@
 """slime's packed micro-batches and replayed experts, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
-from adapters.checks import check_verdict, outputs_of
+from adapters.checks import Loads, check_verdict, outputs_of
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.kit.execution import execute, inputs_of
 from rl_sentinel.adapters.slime import FRAMEWORK, packing, routing_replay
@@ -15,8 +13,6 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.layout import Layout
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 DATA = """
     import torch

@@ -1,15 +1,12 @@
 """The data of a rollout in slime's specimen, and its filter of prompts."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
-from adapters.checks import bound, check_verdict
+from adapters.checks import Loads, bound, check_verdict
 from adapters.slime_specimen import CUT, files
 from rl_sentinel.adapters.kit.execution import execute, inputs_of
 from rl_sentinel.adapters.slime import FRAMEWORK, rollout
-from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import EXCLUDED, batch_of
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Case
@@ -17,8 +14,6 @@ from rl_sentinel.core.layout import Layout
 from rl_sentinel.laws.columns_out_of_step import LAW as DAT001
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 #: The specimen's tools of a conversation.
 _TOOLS = '(sample.metadata or {}).get("tools")'

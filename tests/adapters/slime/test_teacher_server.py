@@ -1,18 +1,14 @@
 """slime's queue of a teacher server, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trip
+from adapters.checks import Loads, check_verdict, rewritten, the_only
+from adapters.kit.round_trip import check_calls
 from rl_sentinel.adapters.slime import FRAMEWORK
 from rl_sentinel.adapters.slime.teacher_server import boundaries
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 SERVER = """
     from dataclasses import dataclass
@@ -52,19 +48,14 @@ SOUND = {"MASK": "loss_mask", "WORKER": "worker"}
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
-    source = SERVER
-    for word, code in {**SOUND, **broken}.items():
-        source = source.replace(word, code)
+    source = rewritten(SERVER, SOUND | broken)
     target = loads(FRAMEWORK, {"slime/backends/megatron_utils/server/megatron_server.py": source})
-    (boundary,) = boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(boundaries(target))
 
 
 def test_answers(loads: Loads) -> None:
     target, boundary = _bound(loads)
-    assert answering({("submit", "default"): boundary}, target) == []
-    check_round_trip(target, boundary)
+    check_calls(target, [boundary])
 
 
 @pytest.mark.parametrize(

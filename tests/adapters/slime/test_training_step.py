@@ -1,18 +1,14 @@
 """slime's step that reduces its reports itself, and a user's rejection of tokens, on its specimen."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import bound, check_verdict
+from adapters.checks import Loads, bound, check_verdict
 from adapters.kit.round_trip import check_round_trip
 from adapters.slime_specimen import files
 from rl_sentinel.adapters.slime import FRAMEWORK
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
-
-Loads = Callable[..., Target]
 
 BACKEND = "slime/backends/megatron_utils"
 

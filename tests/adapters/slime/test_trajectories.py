@@ -1,11 +1,9 @@
 """Training samples of an agent's session, on a specimen of slime's call shape in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
-from adapters.checks import check_verdict, outputs_of
+from adapters.checks import Loads, by_setting, check_verdict, outputs_of
 from adapters.kit.round_trip import check_round_trip
 from adapters.slime_trajectory_specimen import MANAGER, TYPES
 from rl_sentinel.adapters.slime import FRAMEWORK
@@ -15,14 +13,12 @@ from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
 
-Loads = Callable[..., Target]
-
 
 def _bound(loads: Loads, aligned: str = "row.reply", divisor: str = "1") -> tuple[Target, dict[str, Boundary]]:
     manager = MANAGER.replace("ALIGNED", aligned).replace("DIVISOR", divisor)
     files = {"slime/__init__.py": "", "slime/utils/types.py": TYPES, "slime/agent/trajectory.py": manager}
     target = loads(FRAMEWORK, files)
-    return target, {name: b for b in boundaries(target) if isinstance(b, Boundary) for name in b.settings}
+    return target, by_setting(boundaries(target))
 
 
 @pytest.mark.parametrize("setting", ["replies repeated", "a reply tokenized again", "a reply tokenized again, forked"])

@@ -1,22 +1,17 @@
 """The step of slime's specimen: what its losses are passed, and what the laws find there."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
-from adapters.checks import bound, check_verdict, outputs_of
+from adapters.checks import Loads, bound, check_verdict, outputs_of
 from adapters.slime_specimen import files
 from rl_sentinel.adapters.slime import FRAMEWORK
 from rl_sentinel.adapters.slime.families import POLICY
 from rl_sentinel.adapters.slime.updates import boundaries
-from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, batch_of
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
-
-Loads = Callable[..., Target]
 
 
 def _batch() -> Batch:

@@ -1,17 +1,13 @@
 """Weights that slime sends to its engines, on specimens of both backends in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, judged_at
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, judged_at, rewritten
+from adapters.kit.round_trip import check_calls
 from rl_sentinel.adapters.slime import FRAMEWORK, fsdp_weights, weight_updates
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 TENSORS = """
     import ray
@@ -183,8 +179,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
         "slime/utils/profile_utils.py": "TrainProfiler = None",
         **HELPERS,
     }
-    for word, code in {**SOUND, **broken}.items():
-        files = {path: source.replace(word, code) for path, source in files.items()}
+    files = {path: rewritten(source, SOUND | broken) for path, source in files.items()}
     target = loads(FRAMEWORK, files)
     made = [*weight_updates.boundaries(target), *fsdp_weights.boundaries(target)]
     found = [one for one in made if isinstance(one, Boundary)]
@@ -201,8 +196,7 @@ EVERY = {f"{backend}, {setting}" for backend in ("megatron", "fsdp") for setting
 def test_answers_and_reads_back(loads: Loads) -> None:
     target, every = _bound(loads)
     assert set(every) == EVERY
-    assert answering({(name, name.partition(", ")[2]): one for name, one in every.items()}, target) == []
-    check_round_trips(target, every.values())
+    check_calls(target, every.values())
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,11 @@
 """verl's update of the actor from logits, on a specimen of trainer, worker, engine and loss in words of our own."""
 
-from collections.abc import Callable
 from textwrap import dedent, indent
 
 import pytest
 import torch
 
-from adapters.checks import check_verdict
+from adapters.checks import Loads, check_verdict, the_only
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl.test_engine_passes import engine_tree
@@ -14,8 +13,6 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, actor_update
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
-
-Loads = Callable[..., Target]
 
 #: A method of the specimen's trainer.
 UPDATE = """
@@ -89,9 +86,7 @@ def update_tree(**broken: str) -> dict[str, str]:
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
     target = loads(FRAMEWORK, update_tree(**broken), {"omegaconf/__init__.py": OMEGACONF})
-    (boundary,) = actor_update.boundaries(target)
-    assert isinstance(boundary, Boundary), boundary
-    return target, boundary
+    return target, the_only(actor_update.boundaries(target))
 
 
 def test_reads_back(loads: Loads) -> None:

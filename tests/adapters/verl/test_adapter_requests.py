@@ -1,18 +1,14 @@
 """The adapter that verl's inference servers ask for, on a specimen of a server in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import check_verdict
+from adapters.checks import Loads, check_verdict, rewritten
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.test_rollout_servers import CONFIG, OUTPUT, SGLANG, SOUND, VLLM
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, adapter_requests
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.setting_arrives_changed import LAW as CFG004
-
-Loads = Callable[..., Target]
 
 #: A server that asks for an adapter, and the rollout that sends it.
 ADAPTED = VLLM.replace(
@@ -40,8 +36,7 @@ _FOLDER = "verl/workers/rollout"
 
 def _bound(loads: Loads, **files: str) -> tuple[Target, dict[str, Boundary]]:
     vllm = files["vllm"]
-    for word, code in SOUND.items():
-        vllm = vllm.replace(word, code)
+    vllm = rewritten(vllm, SOUND)
     tree = {
         "verl/workers/config/__init__.py": CONFIG,
         f"{_FOLDER}/replica.py": OUTPUT,

@@ -1,20 +1,15 @@
 """verl's aggregation over ranks and micro-batches, on a specimen of it in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import bound, check_verdict
+from adapters.checks import Loads, bound, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl_specimen import files
-from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.masked_value_spreads import LAW as MSK004
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
 from rl_sentinel.laws.rank_split_changes_loss import LAW as SPL002
-
-Loads = Callable[..., Target]
 
 CORE = "verl/trainer/ppo/core_algos.py"
 

@@ -1,17 +1,13 @@
 """Requests of several turns for SGLang's rollout, on a specimen in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, check_verdict, rewritten, the_bound
+from adapters.kit.round_trip import check_calls
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, async_requests
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.conversation_tokens_differ import LAW as TOK001
-
-Loads = Callable[..., Target]
 
 REQUEST = """
     from types import SimpleNamespace
@@ -65,24 +61,21 @@ SOUND = {"STEP": "1", "PARTS": "[added]", "PROMPT": "0"}
 
 
 def _bound(loads: Loads, **words: str) -> tuple[Target, Boundary]:
-    source = REQUEST
-    for word, code in {**SOUND, **words}.items():
-        source = source.replace(word, code)
+    source = rewritten(REQUEST, SOUND | words)
     tree = {
         "verl/workers/rollout/schemas.py": source,
         "verl/workers/rollout/sglang_rollout/sglang_rollout.py": "make = lambda **a: AsyncRolloutRequest(**a)\n",
         "transformers/__init__.py": "class PreTrainedTokenizer:\n    pass\n",
     }
     target = loads(FRAMEWORK, tree)
-    (boundary,) = [one for one in async_requests.boundaries(target) if isinstance(one, Boundary)]
+    boundary = the_bound(async_requests.boundaries(target))
     return target, boundary
 
 
 def test_reads_back(loads: Loads) -> None:
     """The request answers, and its call is read back."""
     target, boundary = _bound(loads)
-    assert answering({("finalize", "tools"): boundary}, target) == []
-    check_round_trips(target, [boundary])
+    check_calls(target, [boundary])
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,12 @@
 """What verl's workers make of the batch sizes, on specimens of their call shapes in words of our own."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-from adapters.checks import check_verdict, outputs_of
+from adapters.checks import Loads, check_verdict, outputs_of, rewritten
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from rl_sentinel.adapters.target import Target
@@ -15,8 +14,6 @@ from rl_sentinel.adapters.verl import FRAMEWORK, batch_sizes
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.setting_arrives_changed import LAW as CFG004
-
-Loads = Callable[..., Target]
 
 BASE = """
     class Worker:
@@ -63,9 +60,7 @@ CONFIG: dict[str, dict[str, Any]] = {
 
 
 def _load(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
-    source = ACTOR
-    for word, code in {**SOUND, **broken}.items():
-        source = source.replace(word, code)
+    source = rewritten(ACTOR, SOUND | broken)
     tree = {
         "verl/workers/base.py": BASE,
         "verl/workers/fsdp_workers.py": source,

@@ -1,18 +1,14 @@
 """Weights that verl sends to vLLM's workers in buckets, on a specimen in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, judged_at
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, by_setting, judged_at, rewritten
+from adapters.kit.round_trip import check_calls
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, bucketed_weights
 from rl_sentinel.adapters.verl.bucket_fakes import ClosedError, Link
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 TRANSFER = """
     import torch
@@ -117,18 +113,15 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
         "verl/utils/device.py": DEVICE,
         "verl/utils/vllm/__init__.py": VLLM,
     }
-    for word, code in {**SOUND, **broken}.items():
-        files = {path: source.replace(word, code) for path, source in files.items()}
+    files = {path: rewritten(source, SOUND | broken) for path, source in files.items()}
     target = loads(FRAMEWORK, files)
-    found = [one for one in bucketed_weights.boundaries(target) if isinstance(one, Boundary)]
-    return target, {setting: one for one in found for setting in one.settings}
+    return target, by_setting(bucketed_weights.boundaries(target))
 
 
 def test_answers_and_reads_back(loads: Loads) -> None:
     target, every = _bound(loads)
     assert list(every) == list(bucketed_weights.FAMILIES)
-    assert answering({(name, name): one for name, one in every.items()}, target) == []
-    check_round_trips(target, every.values())
+    check_calls(target, every.values())
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,8 @@
 """verl's bypass mode and the metrics that it logs, on a specimen in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict
 from adapters.verl_specimen import ACTOR, ALGORITHM, CORE, files
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK
@@ -12,8 +10,6 @@ from rl_sentinel.adapters.verl.bypass import BYPASS, BYPASSES, bypass_boundary, 
 from rl_sentinel.adapters.verl.registries import LOSSES, registered
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
-
-Loads = Callable[..., Target]
 
 SECTION = """
     @dataclass

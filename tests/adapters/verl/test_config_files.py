@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -10,17 +9,15 @@ from typing import Any
 import pytest
 import torch
 
+from adapters.checks import Loads
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.kit.evaluation import StepResults, evaluate
 from rl_sentinel.adapters.kit.value_codecs import Constant
-from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, config_files
-from rl_sentinel.adapters.verl.config_files import default_config
+from rl_sentinel.adapters.verl.config_files import _moved_by, _references, default_config
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.codec import Inputs
-
-Loads = Callable[..., Target]
 
 WHOLE = {"critic": {"grad_clip": 1.0, "model": {"path": ""}}}
 
@@ -97,6 +94,22 @@ def test_interpolations_are_resolved_after_fields_are_set(loads: Loads) -> None:
         codec = default_config(target, "", {name: Constant(x) for name, x in fields.items()}, resolved=True)
         config = evaluate(target, codec.put(Inputs(batch_of(torch.ones(1, 1, dtype=torch.bool)))), StepResults())
         assert (config["actor"]["rows"], config["critic"]["rows"]) == (actor, critic)
+
+
+def test_interpolations_may_be_relative_and_outside_of_the_section() -> None:
+    names = {
+        "actor.rows": tuple(_references("actor.rows", "${.size}")),
+        "actor.ends.last": tuple(_references("actor.ends.last", "${oc.select:..rows,${data.last}}")),
+        "other": tuple(_references("other", "${trainer}")),
+    }
+    assert names == {
+        "actor.rows": ("actor.size",),
+        "actor.ends.last": ("oc.select", "actor.rows", "data.last"),
+        "other": ("trainer",),
+    }
+    assert _moved_by(names, {"actor.size"}) == {"actor.size", "actor.rows", "actor.ends.last"}
+    assert _moved_by(names, {"data"}) == {"data", "actor.ends.last"}
+    assert _moved_by(names, {"trainer.steps"}) == {"trainer.steps", "other"}
 
 
 def test_a_field_may_replace_a_section_that_has_an_interpolation(loads: Loads) -> None:

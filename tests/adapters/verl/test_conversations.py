@@ -1,17 +1,13 @@
 """verl's data set of conversations, on a specimen in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import bound, check_verdict
+from adapters.checks import Loads, bound, check_verdict, rewritten
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK
 from rl_sentinel.laws.conversation_tokens_differ import LAW as TOK001
-
-Loads = Callable[..., Target]
 
 DATASET = """
     import torch
@@ -65,9 +61,7 @@ SOUND = {
 
 
 def _load(loads: Loads, **broken: str) -> Target:
-    source = DATASET
-    for word, code in {**SOUND, **broken}.items():
-        source = source.replace(word, code)
+    source = rewritten(DATASET, SOUND | broken)
     return loads(FRAMEWORK, files() | {"verl/utils/dataset/multiturn_sft_dataset.py": source})
 
 

@@ -1,11 +1,10 @@
 """The values and the update of verl's data-parallel critic, on a specimen of it in words of our own."""
 
 import json
-from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import bound, judged_at
+from adapters.checks import Loads, bound, judged_at
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl.worker_specimen import REDUCE
@@ -17,8 +16,6 @@ from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.gradient_off_mask import LAW as PLC002
 from rl_sentinel.laws.metric_depends_on_split import LAW as MET005
 from rl_sentinel.laws.row_order_matters import LAW as PRM001
-
-Loads = Callable[..., Target]
 
 CRITIC = """
     import torch

@@ -1,11 +1,10 @@
 """The limits of verl's data sets, on specimens of its trainers in words of our own."""
 
 import json
-from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import check_verdict
+from adapters.checks import Loads, check_verdict, rewritten
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl_specimen import files
@@ -13,8 +12,6 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, data_limits
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.setting_arrives_changed import LAW as CFG004
-
-Loads = Callable[..., Target]
 
 CREATE = """
     def NAME(data_paths, data_config, tokenizer, processor, is_train=True, max_samples=-1):
@@ -67,8 +64,7 @@ def _bound(loads: Loads, broken: dict[str, str] | None = None, *, limits: bool =
         rollouter: ROLLOUTER,
         "verl/trainer/sft_trainer.py": CREATE.replace("NAME", "create_sft_dataset") + SUPERVISED,
     }
-    for word, code in (SOUND | (broken or {})).items():
-        sources = {path: source.replace(word, code) for path, source in sources.items()}
+    sources = {path: rewritten(source, SOUND | (broken or {})) for path, source in sources.items()}
     tree = files() | sources
     for name in ("ppo_trainer", "sft_trainer_engine"):
         tree[f"verl/trainer/config/{name}.yaml"] = json.dumps(CONFIG)

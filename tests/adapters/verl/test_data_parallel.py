@@ -1,15 +1,12 @@
 """The update of verl's data-parallel actor, on a specimen of it in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
-from adapters.checks import bound, judged_at
+from adapters.checks import Loads, bound, judged_at
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.worker_specimen import update_files
 from adapters.verl_specimen import files
-from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK
 from rl_sentinel.audit.engine.executor import Asker
 from rl_sentinel.core.batch import batch_of
@@ -17,8 +14,6 @@ from rl_sentinel.core.case import Case
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.metric_depends_on_split import LAW as MET005
-
-Loads = Callable[..., Target]
 
 ACTOR = """
     import torch

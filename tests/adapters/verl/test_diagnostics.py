@@ -1,10 +1,8 @@
 """verl's diagnostics of probabilities and of the gradient's variance, on specimens in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import bound, check_verdict
+from adapters.checks import Loads, bound, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
@@ -12,8 +10,6 @@ from rl_sentinel.adapters.verl import FRAMEWORK
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.masked_token_shifts_signal import LAW as MSK002
 from rl_sentinel.laws.padding_shifts_signal import LAW as PAD001
-
-Loads = Callable[..., Target]
 
 MISMATCH = """
     import torch

@@ -1,10 +1,8 @@
 """verl's distillation through the engine, on a specimen of its loss and its engine in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import bound, judged_at
+from adapters.checks import Loads, bound, judged_at
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
@@ -13,8 +11,6 @@ from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.gradient_off_mask import LAW as PLC002
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
-
-Loads = Callable[..., Target]
 
 CONFIG = """
     from dataclasses import dataclass

@@ -1,19 +1,15 @@
 """verl's sampled responses up to their end tokens, on a specimen of its call shapes in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
-from adapters.checks import check_verdict, outputs_of
+from adapters.checks import Loads, check_verdict, outputs_of, the_bound
 from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, end_tokens
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 MASK = """
     import torch
@@ -41,7 +37,7 @@ def _load(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
         mask, worker = mask.replace(word, code), worker.replace(word, code)
     files = {"verl/utils/torch_functional.py": mask, "verl/workers/fsdp_workers.py": worker}
     target = loads(FRAMEWORK, files)
-    (boundary,) = [one for one in end_tokens.boundaries(target) if isinstance(one, Boundary)]
+    boundary = the_bound(end_tokens.boundaries(target))
     return target, boundary
 
 

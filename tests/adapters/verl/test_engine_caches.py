@@ -1,18 +1,14 @@
 """The caches of verl's vLLM server after new weights, on a specimen of the server in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, by_setting, check_verdict
+from adapters.kit.round_trip import check_calls
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, engine_caches
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 SERVER = """
     from importlib.metadata import version
@@ -34,15 +30,13 @@ TEXT, IMAGES = "text", "text and images"
 def _bound(loads: Loads, caches: str, since: str) -> tuple[Target, dict[str, Boundary]]:
     path = "verl/workers/rollout/vllm_rollout/vllm_async_server.py"
     target = loads(FRAMEWORK, {**files(), path: SERVER.format(caches=caches, since=since)})
-    found = [b for b in engine_caches.boundaries(target) if isinstance(b, Boundary)]
-    return target, {next(iter(b.settings)): b for b in found}
+    return target, by_setting(engine_caches.boundaries(target))
 
 
 def test_answers_and_reads_back(loads: Loads) -> None:
     target, named = _bound(loads, '("prefix", "mm")', '"1"')
     assert set(named) == {TEXT, IMAGES}
-    assert answering({(name, name): one for name, one in named.items()}, target) == []
-    check_round_trips(target, list(named.values()))
+    check_calls(target, named.values())
 
 
 @pytest.mark.parametrize(

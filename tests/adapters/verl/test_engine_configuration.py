@@ -1,10 +1,8 @@
 """The constructor of verl's engine on FSDP, on a specimen of it in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl_specimen import files
@@ -12,8 +10,6 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, engine_configuration
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.nonsense_accepted import LAW as CFG003
-
-Loads = Callable[..., Target]
 
 ENGINE = """
     class FSDPEngine:

@@ -1,11 +1,9 @@
 """The forward passes of verl's engine on FSDP, on a specimen of trainer and engine in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
-from adapters.checks import check_verdict
+from adapters.checks import Loads, check_verdict, rewritten
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl_specimen import files
@@ -17,8 +15,6 @@ from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
 from rl_sentinel.laws.valid_input_raises import LAW as RAI001
-
-Loads = Callable[..., Target]
 
 TRAINER = """
     import torch
@@ -178,9 +174,7 @@ def engine_tree(**broken: str) -> dict[str, str]:
     words = {**SOUND, **broken}
 
     def written(source: str) -> str:
-        for word, code in words.items():
-            source = source.replace(word, code)
-        return source
+        return rewritten(source, words)
 
     return files() | {
         "verl/trainer/ppo/ray_trainer.py": written(TRAINER),

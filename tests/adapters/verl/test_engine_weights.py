@@ -1,20 +1,17 @@
 """Weights that verl's workers send to the engine that samples, on a specimen in words of our own."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, rewritten
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, engine_weights
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 UTILITIES = """
     from contextlib import contextmanager
@@ -138,8 +135,7 @@ def _bound(loads: Loads, **words: str) -> tuple[Target, dict[tuple[str, str], Bo
         "verl/workers/engine_workers.py": WORKER,
         "verl/workers/fsdp_workers.py": EARLIER,
     }
-    for word, code in {**SOUND, **words}.items():
-        files = {path: source.replace(word, code) for path, source in files.items()}
+    files = {path: rewritten(source, SOUND | words) for path, source in files.items()}
     more = {"verl/trainer/config/ppo_trainer.yaml": json.dumps(CONFIG), "omegaconf/__init__.py": OMEGACONF}
     target = loads(FRAMEWORK, files | more)
     found = [one for one in engine_weights.boundaries(target) if isinstance(one, Boundary)]

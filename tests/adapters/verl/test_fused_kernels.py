@@ -1,11 +1,9 @@
 """verl's fused kernels, alone and through the engine's pass, on specimens in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, check_verdict, rewritten
+from adapters.kit.round_trip import check_calls
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl.test_engine_passes import engine_tree
 from adapters.verl_specimen import files
@@ -13,8 +11,6 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, engine_passes, logit_functions
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
-
-Loads = Callable[..., Target]
 
 KERNEL = """
     import torch
@@ -66,9 +62,7 @@ SOUND = {"SIGN": "1", "ADDED": "of_head + more", "LABELS": "start", "WANTED": "c
 
 
 def _kernels(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
-    kernel = KERNEL
-    for word, code in {**SOUND, **broken}.items():
-        kernel = kernel.replace(word, code)
+    kernel = rewritten(KERNEL, SOUND | broken)
     target = loads(FRAMEWORK, files() | {"verl/utils/experimental/torch_functional.py": kernel})
     made = [b for b in logit_functions.boundaries(target) if isinstance(b, Boundary) and "Fused" in b.path]
     return target, {s: b for b in made for s in b.settings}
@@ -79,8 +73,7 @@ def test_kernels_answer_and_read_back(loads: Loads) -> None:
     assert set(boundaries) == {
         f"{q}, {of}" for q in ("logprob", "entropy") for of in ("hidden states", "last layer", "head")
     }
-    assert answering({(s, s): b for s, b in boundaries.items()}, target) == []
-    check_round_trips(target, boundaries.values())
+    check_calls(target, boundaries.values())
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,10 @@
 """The prompts that verl's loader draws at a time, on specimens of its trainer in words of our own."""
 
 import json
-from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import check_verdict
+from adapters.checks import Loads, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl_specimen import files
@@ -13,8 +12,6 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, generation_batches
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.setting_arrives_changed import LAW as CFG004
-
-Loads = Callable[..., Target]
 
 TRAINER = """
     from torchdata.stateful_dataloader import StatefulDataLoader

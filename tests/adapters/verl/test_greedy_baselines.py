@@ -1,18 +1,14 @@
 """verl's greedy baseline between the trainer's mark and the engine's options, on a specimen in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import check_verdict
+from adapters.checks import Loads, check_verdict, rewritten
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.test_rollout_servers import CONFIG, OUTPUT, SOUND, VLLM
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, greedy_baselines
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.setting_arrives_changed import LAW as CFG004
-
-Loads = Callable[..., Target]
 
 WORKER = """
     class AgentLoopWorker:
@@ -36,9 +32,7 @@ META = ('batch.meta_info["do_sample"] = False', '[batch.meta_info["do_sample"]]'
 
 
 def _bound(loads: Loads, marked: str, read: str) -> tuple[Target, list[Boundary]]:
-    server = VLLM
-    for word, code in SOUND.items():
-        server = server.replace(word, code)
+    server = rewritten(VLLM, SOUND)
     files = {
         "verl/workers/config/__init__.py": CONFIG,
         "verl/experimental/agent_loop/agent_loop.py": WORKER.replace("READ", read),

@@ -1,19 +1,16 @@
 """The migration of reward settings, on a specimen in words of our own."""
 
 import json
-from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import judged_at
+from adapters.checks import Loads, judged_at, the_bound
 from adapters.kit.round_trip import check_round_trip
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, legacy_settings
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.setting_arrives_changed import LAW as CFG004
-
-Loads = Callable[..., Target]
 
 MIGRATION = """
     def _given(section):
@@ -55,7 +52,7 @@ def _bound(loads: Loads, place: str, chosen: str) -> tuple[Target, Boundary]:
         "verl/trainer/__init__.py": "",
     }
     target = loads(FRAMEWORK, tree, {"omegaconf/__init__.py": OMEGACONF})
-    (bound,) = [one for one in legacy_settings.boundaries(target) if isinstance(one, Boundary)]
+    bound = the_bound(legacy_settings.boundaries(target))
     return target, bound
 
 

@@ -1,18 +1,14 @@
 """The values that verl lists for its settings, on a specimen in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import check_verdict
+from adapters.checks import Loads, check_verdict, the_bound
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, kl, listed_options
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.listed_option_refused import LAW as CFG005
-
-Loads = Callable[..., Target]
 
 CORE = "verl/trainer/ppo/core_algos.py"
 
@@ -63,6 +59,6 @@ def test_an_enumeration(loads: Loads, registered: str, found: bool) -> None:
     look_up = LOOK_UP.replace('OPO = "opo"', registered)
     tree[CORE] += look_up + f"\n    {registry}\n"
     target = loads(FRAMEWORK, tree)
-    (boundary,) = [b for b in listed_options.boundaries(target) if isinstance(b, Boundary)]
+    boundary = the_bound(listed_options.boundaries(target))
     check_round_trips(target, [boundary])
     check_verdict(CFG005, boundary, "default", target, found=found)

@@ -1,20 +1,15 @@
 """The gradient norms that verl's workers log, on specimens of actor and critic in words of our own."""
 
-import json
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import check_verdict
+from adapters.checks import Loads, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
-from adapters.verl.worker_specimen import update_files
+from adapters.verl.worker_specimen import worker_files
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, logged_norms
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.sample_lost_or_repeated import LAW as DAT002
-
-Loads = Callable[..., Target]
 
 WORKER = """
     import torch
@@ -36,39 +31,9 @@ WORKER = """
             return logged
 """
 
-ACTOR = {
-    "KIND": "DataParallelPPOActor",
-    "ROLE": "actor",
-    "UPDATE": "update_policy",
-    "LOSS": '(self._forward_micro_batch({"input_ids": ids})[1] * kept).sum()',
-}
-CRITIC = {
-    "KIND": "DataParallelPPOCritic",
-    "ROLE": "critic",
-    "UPDATE": "update_critic",
-    "LOSS": "(self.critic_module(ids).logits[:, :-1] * kept).sum()",
-}
-
-
-#: A method of the actor that its fake replaces.
-FORWARD = """
-        def _forward_micro_batch(self, micro_batch):
-            raise RuntimeError("a model is asked for")
-"""
-
 
 def _bound(loads: Loads, kept: str, metric: str = "grad_norm") -> tuple[Target, list[Boundary]]:
-    def written(words: dict[str, str]) -> str:
-        source = WORKER
-        for word, code in {**words, "KEPT": kept, "grad_norm": metric}.items():
-            source = source.replace(word, code)
-        return source + (FORWARD if words is ACTOR else "")
-
-    tree = update_files() | {
-        "verl/workers/actor/dp_actor.py": written(ACTOR),
-        "verl/workers/critic/dp_critic.py": written(CRITIC),
-        "verl/trainer/config/ppo_trainer.yaml": json.dumps({"critic": {"ppo_epochs": 2, "grad_clip": 1.0}}),
-    }
+    tree = worker_files(WORKER, {"KEPT": kept, "grad_norm": metric}, epochs=2)
     target = loads(FRAMEWORK, tree, {"omegaconf/__init__.py": OMEGACONF})
     return target, [b for b in logged_norms.boundaries(target) if isinstance(b, Boundary)]
 

@@ -1,10 +1,8 @@
 """verl's functions of logits, on specimens in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
@@ -12,8 +10,6 @@ from rl_sentinel.adapters.verl import FRAMEWORK, logit_functions
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.valid_input_raises import LAW as RAI001
-
-Loads = Callable[..., Target]
 
 PLAIN = """
     import torch

@@ -1,12 +1,11 @@
 """The update of verl's actor on Megatron, on a specimen of it in words of our own."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-from adapters.checks import check_verdict
+from adapters.checks import Loads, by_setting, check_verdict
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.worker_specimen import CONFIG, update_files
 from rl_sentinel.adapters.target import Target
@@ -20,8 +19,6 @@ from rl_sentinel.core.layout import Layout
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.gradient_off_mask import LAW as PLC002
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
-
-Loads = Callable[..., Target]
 
 ACTOR = """
     from functools import partial
@@ -143,7 +140,7 @@ def _tree(
 
 def _bound(loads: Loads, tree: dict[str, str]) -> tuple[Target, dict[str, Boundary]]:
     target = loads(FRAMEWORK, tree)
-    return target, {s: b for b in megatron.boundaries(target) if isinstance(b, Boundary) for s in b.settings}
+    return target, by_setting(megatron.boundaries(target))
 
 
 def test_the_update_reads_back(loads: Loads) -> None:

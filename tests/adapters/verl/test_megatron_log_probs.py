@@ -1,10 +1,8 @@
 """The log-probs of verl's actor on Megatron, on a specimen of it in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import check_verdict
+from adapters.checks import Loads, by_setting, check_verdict, rewritten
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.test_megatron import OTHER, SECTIONS
 from adapters.verl.worker_specimen import CONFIG, update_files
@@ -12,8 +10,6 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, megatron_log_probs
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
-
-Loads = Callable[..., Target]
 
 ACTOR = """
     import torch
@@ -74,8 +70,7 @@ SOUND = {
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
     source, tree = ACTOR, update_files()
-    for word, code in (SOUND | broken).items():
-        source = source.replace(word, code)
+    source = rewritten(source, SOUND | broken)
     tree[CONFIG] += SECTIONS
     tree["verl/workers/config/__init__.py"] += "from verl.workers.config.actor import *\n"
     tree |= {
@@ -84,8 +79,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
         "verl/models/mcore/__init__.py": "def get_mcore_forward_fn(config): raise RuntimeError('a model is asked for')",
     }
     target = loads(FRAMEWORK, tree)
-    found = [one for one in megatron_log_probs.boundaries(target) if isinstance(one, Boundary)]
-    return target, {setting: one for one in found for setting in one.settings}
+    return target, by_setting(megatron_log_probs.boundaries(target))
 
 
 def test_reads_back(loads: Loads) -> None:

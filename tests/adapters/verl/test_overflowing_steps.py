@@ -1,16 +1,12 @@
 """verl's optimizer steps with a gradient that is not finite, on a specimen in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, overflowing_steps
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.infinite_gradient_applied import LAW as GRD003
-
-Loads = Callable[..., Target]
 
 ACTOR = """
     import torch

@@ -1,13 +1,11 @@
 """Rollout correction in verl's v1 trainer, whose columns are in a queue, on a specimen in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, by_setting, check_verdict, rewritten
+from adapters.kit.round_trip import check_calls
 from adapters.verl.omegaconf_specimen import OMEGACONF
-from adapters.verl.tensordict_specimen import TENSORDICT
+from adapters.verl.tensordict_specimen import SYNC, TENSORDICT
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, queue_correction
@@ -15,8 +13,6 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 BASE = """
     from abc import ABC, abstractmethod
@@ -75,21 +71,11 @@ HELPER = """
         return weights, kept, {}
 """
 
-SYNC = """
-    from verl.trainer.ppo.v1.trainer_base import PPOTrainer
-
-    class PPOTrainerSync(PPOTrainer):
-        def on_step_end(self):
-            pass
-"""
-
 SOUND = {"COPY": "", "OLD": '"old_log_probs"', "KEPT": "kept", "WRITTEN": ""}
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
-    base = BASE
-    for word, code in {**SOUND, **broken}.items():
-        base = base.replace(word, code)
+    base = rewritten(BASE, SOUND | broken)
     tree = files() | {
         "verl/trainer/config/ppo_trainer.yaml": '{"algorithm": {"rollout_correction": {}}}',
         "verl/trainer/ppo/rollout_corr_helper.py": HELPER,
@@ -97,16 +83,14 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
         "verl/trainer/ppo/v1/trainer_sync.py": SYNC,
     }
     target = loads(FRAMEWORK, tree, {"omegaconf.py": OMEGACONF, "tensordict.py": TENSORDICT})
-    made = list(queue_correction.boundaries(target))
-    return target, {s: b for b in made if isinstance(b, Boundary) for s in b.settings}
+    return target, by_setting(queue_correction.boundaries(target))
 
 
 def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
     """One weight, one rejection and bypass mode."""
     target, boundaries = _bound(loads)
     assert set(boundaries) == {"weight token", "reject seq_mean_k1", "bypass mode"}
-    assert answering({(s, s): b for s, b in boundaries.items()}, target) == []
-    check_round_trips(target, boundaries.values())
+    check_calls(target, boundaries.values())
 
 
 CASES: list[tuple[Law, str, dict[str, str]]] = [

@@ -2,14 +2,13 @@
 
 import importlib.util
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, by_setting, check_verdict, rewritten
 from adapters.verl.omegaconf_specimen import OMEGACONF
-from adapters.verl.tensordict_specimen import TENSORDICT
+from adapters.verl.tensordict_specimen import SYNC, TENSORDICT
 from adapters.verl.test_validation import METRICS
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
@@ -17,8 +16,6 @@ from rl_sentinel.adapters.verl import FRAMEWORK, queue_metrics
 from rl_sentinel.adapters.verl.queue_fakes import takes_ages
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
-
-Loads = Callable[..., Target]
 
 PADDING = """
     import torch
@@ -83,14 +80,6 @@ BASE = """
             return logged
 """
 
-SYNC = """
-    from verl.trainer.ppo.v1.trainer_base import PPOTrainer
-
-    class PPOTrainerSync(PPOTrainer):
-        def on_step_end(self):
-            pass
-"""
-
 DATA = """
     def compute_data_metrics(batch, use_critic=True):
         scores, lengths = batch.batch["token_level_scores"].sum(1), batch.batch["attention_mask"][:, 1:].sum(1)
@@ -106,9 +95,7 @@ SOUND = {
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
-    base = BASE
-    for word, code in {**SOUND, **broken}.items():
-        base = base.replace(word, code)
+    base = rewritten(BASE, SOUND | broken)
     tree = files()
     metrics = METRICS.replace("PROMPTS", "sample_uids").replace("SIZE", "n").replace("OVER", "np.mean")
     tree |= {
@@ -121,8 +108,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
         ),
     }
     target = loads(FRAMEWORK, tree, {"omegaconf.py": OMEGACONF, "tensordict.py": TENSORDICT})
-    made = [b for b in queue_metrics.boundaries(target) if isinstance(b, Boundary)]
-    return target, {s: b for b in made for s in b.settings}
+    return target, by_setting(queue_metrics.boundaries(target))
 
 
 @pytest.mark.parametrize(("taken", "ages"), [("batch, off_policy = ", True), ("batch = ", False)])

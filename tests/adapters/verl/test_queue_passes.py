@@ -1,22 +1,19 @@
 """The passes of verl's v1 trainer, whose rows are in a queue, on a specimen in words of our own."""
 
-from collections.abc import Callable
 from textwrap import dedent, indent
 
 import pytest
 
-from adapters.checks import check_verdict
+from adapters.checks import Loads, check_verdict, rewritten
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
-from adapters.verl.tensordict_specimen import TENSORDICT
+from adapters.verl.tensordict_specimen import SYNC, TENSORDICT
 from adapters.verl.test_actor_update import LOSS
 from adapters.verl.test_engine_passes import engine_tree
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, actor_update, queue_passes
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
-
-Loads = Callable[..., Target]
 
 BASE = """
     import torch
@@ -51,14 +48,6 @@ BASE = """
             self.actor_rollout_wg.update_actor(batch)
 """
 
-SYNC = """
-    from verl.trainer.ppo.v1.trainer_base import PPOTrainer
-
-    class PPOTrainerSync(PPOTrainer):
-        def on_step_end(self):
-            pass
-"""
-
 WORKER = """
     class DistProfiler:
         def __init__(self, rank, config):
@@ -91,9 +80,7 @@ SOUND = {"AHEAD": "1", "MEAN": "entropy[mask.bool()].mean()", "HEAT": "sizes.rol
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, list[Boundary]]:
-    base = BASE
-    for word, code in (SOUND | broken).items():
-        base = base.replace(word, code)
+    base = rewritten(BASE, SOUND | broken)
     tree = engine_tree()
     place = "verl/workers/engine/fsdp/transformer_impl.py"
     head, word, rest = tree[place].rpartition("    class FSDPEngineWithValueHead")

@@ -1,11 +1,9 @@
 """The loop of verl's v1 trainer over epochs and after a restore, on a specimen in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, check_verdict, the_only
+from adapters.kit.round_trip import check_calls
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl.test_training_run import TORCHDATA, TRACKING
 from adapters.verl_specimen import files
@@ -15,8 +13,6 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.resume_differs import LAW as RES001
 from rl_sentinel.laws.sample_lost_or_repeated import LAW as DAT002
-
-Loads = Callable[..., Target]
 
 BASE = """
     import os
@@ -113,15 +109,12 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
         '{"data": {}, "trainer": {"total_training_steps": null}, "algorithm": {}, "actor_rollout_ref": {"rollout": {}}}'
     )
     target = loads(FRAMEWORK, tree, {"omegaconf.py": OMEGACONF, "torchdata/stateful_dataloader.py": TORCHDATA})
-    (boundary,) = queue_run.boundaries(target)
-    assert isinstance(boundary, Boundary), boundary
-    return target, boundary
+    return target, the_only(queue_run.boundaries(target))
 
 
 def test_answers_and_reads_back(loads: Loads) -> None:
     target, boundary = _bound(loads)
-    assert answering({("fit", "two epochs"): boundary}, target) == []
-    check_round_trips(target, [boundary])
+    check_calls(target, [boundary])
 
 
 def test_sound(loads: Loads) -> None:

@@ -1,14 +1,12 @@
 """verl's v1 trainer, whose columns pass through a queue, on a specimen in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
-from adapters.checks import answering, judged_at
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, by_setting, judged_at, rewritten
+from adapters.kit.round_trip import check_calls
 from adapters.verl.omegaconf_specimen import OMEGACONF
-from adapters.verl.tensordict_specimen import TENSORDICT
+from adapters.verl.tensordict_specimen import SYNC, TENSORDICT
 from adapters.verl_specimen import OUTPUTS, files
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, queue_trainer
@@ -19,8 +17,6 @@ from rl_sentinel.laws.better_response_ranked_below import LAW as RNK001
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.divergence_raises_reward import LAW as KLR001
 from rl_sentinel.laws.group_leaks_into_group import LAW as GRP001
-
-Loads = Callable[..., Target]
 
 BASE = """
     from abc import ABC, abstractmethod
@@ -57,14 +53,6 @@ BASE = """
             return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=TensorDict(fields))
 """
 
-SYNC = """
-    from verl.trainer.ppo.v1.trainer_base import PPOTrainer
-
-    class PPOTrainerSync(PPOTrainer):
-        def on_step_end(self):
-            pass
-"""
-
 CONTROL = """
     @dataclass
     class KLControlConfig:
@@ -86,9 +74,7 @@ SOUND = {
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
-    base = BASE
-    for word, code in {**SOUND, **broken}.items():
-        base = base.replace(word, code)
+    base = rewritten(BASE, SOUND | broken)
     tree = files()
     tree["verl/trainer/config/algorithm.py"] += CONTROL
     tree["verl/trainer/ppo/core_algos.py"] += CONTROLLER
@@ -100,15 +86,13 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
         "verl/trainer/ppo/v1/trainer_sync.py": SYNC,
     }
     target = loads(FRAMEWORK, tree, {"omegaconf.py": OMEGACONF, "tensordict.py": TENSORDICT})
-    made = list(queue_trainer.boundaries(target))
-    return target, {s: b for b in made if isinstance(b, Boundary) for s in b.settings}
+    return target, by_setting(queue_trainer.boundaries(target))
 
 
 def test_all_boundaries_answer_and_read_back(loads: Loads) -> None:
     target, boundaries = _bound(loads)
     assert set(boundaries) == {"grpo", "gae", "gae, KL in the reward"}
-    assert answering({(s, s): b for s, b in boundaries.items()}, target) == []
-    check_round_trips(target, boundaries.values())
+    check_calls(target, boundaries.values())
 
 
 CASES: list[tuple[Law, str, dict[str, str]]] = [

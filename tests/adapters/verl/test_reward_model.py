@@ -1,17 +1,13 @@
 """verl's worker with a reward model, on a specimen in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import bound, judged_at
+from adapters.checks import Loads, bound, judged_at
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
-
-Loads = Callable[..., Target]
 
 WORKER = """
     import torch

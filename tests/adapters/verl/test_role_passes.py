@@ -1,10 +1,8 @@
 """The forward passes of verl's workers of October 2025, on a specimen of worker and engine in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import check_verdict
+from adapters.checks import Loads, check_verdict, rewritten
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl.test_engine_passes import engine_tree
@@ -14,8 +12,6 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 PADDING = """
     import torch
@@ -113,9 +109,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
     words = {"LEFT": "1", "LOCAL": "False"} | broken
 
     def written(source: str, more: dict[str, str]) -> str:
-        for word, code in {**more, **words}.items():
-            source = source.replace(word, code)
-        return source
+        return rewritten(source, more | words)
 
     tree = engine_tree() | {
         "verl/workers/roles/utils/padding.py": written(PADDING, {}),

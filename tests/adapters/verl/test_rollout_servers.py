@@ -1,10 +1,8 @@
 """verl's inference servers between the worker's options and the engine's reply, on specimens in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import check_verdict
+from adapters.checks import Loads, check_verdict, rewritten
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.tensordict_specimen import TENSORDICT
 from rl_sentinel.adapters.target import Target
@@ -12,8 +10,6 @@ from rl_sentinel.adapters.verl import FRAMEWORK, rollout_servers
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.setting_arrives_changed import LAW as CFG004
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 CONFIG = """
     from dataclasses import dataclass, field
@@ -147,9 +143,7 @@ _FOLDER = "verl/workers/rollout"
 
 
 def _bound(loads: Loads, worker: str = WORKER, **broken: str) -> tuple[Target, dict[tuple[str, str], Boundary]]:
-    server = VLLM
-    for word, code in (SOUND | broken).items():
-        server = server.replace(word, code)
+    server = rewritten(VLLM, SOUND | broken)
     target = loads(
         FRAMEWORK,
         {

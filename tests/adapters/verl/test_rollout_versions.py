@@ -1,11 +1,9 @@
 """The weights that sample during a step of verl's one-step-off trainer, on a specimen in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, check_verdict, the_only
+from adapters.kit.round_trip import check_calls
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl.test_training_run import DATASET
 from adapters.verl_specimen import files
@@ -13,8 +11,6 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, rollout_versions
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 SEPARATE = """
     class SeparateRayPPOTrainer:
@@ -65,15 +61,12 @@ def _bound(loads: Loads, before: str = SEND, meanwhile: str = "pass") -> tuple[T
         "verl/trainer/config/ppo_trainer.yaml": '{"data": {}, "algorithm": {}, "actor_rollout_ref": {"rollout": {}}}',
     }
     target = loads(FRAMEWORK, tree, {"omegaconf.py": OMEGACONF})
-    (boundary,) = rollout_versions.boundaries(target)
-    assert isinstance(boundary, Boundary)
-    return target, boundary
+    return target, the_only(rollout_versions.boundaries(target))
 
 
 def test_answers_and_reads_back(loads: Loads) -> None:
     target, boundary = _bound(loads)
-    assert answering({("step", "the next batch"): boundary}, target) == []
-    check_round_trips(target, [boundary])
+    check_calls(target, [boundary])
 
 
 @pytest.mark.parametrize(

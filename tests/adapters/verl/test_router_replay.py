@@ -1,18 +1,14 @@
 """verl's replay of experts on Megatron, on a specimen of it in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, check_verdict, the_only
+from adapters.kit.round_trip import check_calls
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, router_replay
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.conversation_tokens_differ import LAW as TOK001
-
-Loads = Callable[..., Target]
 
 PATCH = """
     from megatron.core.transformer.moe.router import TopKRouter
@@ -60,17 +56,14 @@ def _bound(loads: Loads, place: str = PLACE, packed: str = "layers_topk_idx.is_n
     tree["verl/utils/megatron/router_replay_patch.py"] = PATCH
     tree["verl/utils/megatron/router_replay_utils.py"] = SET.replace("PLACE", place).replace("PACKED", packed)
     target = loads(FRAMEWORK, tree)
-    (boundary,) = router_replay.boundaries(target)
-    assert isinstance(boundary, Boundary), boundary
-    return target, boundary
+    return target, the_only(router_replay.boundaries(target))
 
 
 @pytest.mark.parametrize("packed", ["layers_topk_idx.is_nested", "attention_mask is None"])
 def test_answers_and_reads_back(loads: Loads, packed: str) -> None:
     """Lengths survive the round trip, in packed and in padded sequences."""
     target, boundary = _bound(loads, packed=packed)
-    assert answering({(name, name): boundary for name in boundary.settings}, target) == []
-    check_round_trips(target, [boundary])
+    check_calls(target, [boundary])
 
 
 @pytest.mark.parametrize(

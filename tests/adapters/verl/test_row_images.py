@@ -1,11 +1,9 @@
 """Images of the rows of verl's micro-batches, on specimens of a worker and an engine in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, by_setting, check_verdict, rewritten
+from adapters.kit.round_trip import check_calls
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl.test_engine_passes import engine_tree
 from adapters.verl.worker_specimen import update_files
@@ -14,8 +12,6 @@ from rl_sentinel.adapters.verl import FRAMEWORK, row_images
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.columns_out_of_step import LAW as DAT001
 from rl_sentinel.laws.valid_input_raises import LAW as RAI001
-
-Loads = Callable[..., Target]
 
 ACTOR = """
     import torch
@@ -73,9 +69,7 @@ SELECT = """rows_of_images = [data["images"][i] for i in IMAGES]
 
 
 def _worker(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
-    source = ACTOR
-    for word, code in {**SOUND, **broken}.items():
-        source = source.replace(word, code)
+    source = rewritten(ACTOR, SOUND | broken)
     tree = {"verl/workers/actor/dp_actor.py": source, "verl/utils/dataset/rl_dataset.py": DATA}
     return _bound(loads(FRAMEWORK, update_files() | tree))
 
@@ -90,8 +84,7 @@ def _engine(loads: Loads, images: str) -> tuple[Target, dict[str, Boundary]]:
 
 
 def _bound(target: Target) -> tuple[Target, dict[str, Boundary]]:
-    made = list(row_images.boundaries(target))
-    return target, {s: b for b in made if isinstance(b, Boundary) for s in b.settings}
+    return target, by_setting(row_images.boundaries(target))
 
 
 def test_a_worker_reads_back(loads: Loads) -> None:
@@ -99,8 +92,7 @@ def test_a_worker_reads_back(loads: Loads) -> None:
     target, made = _worker(loads)
     ends = ("default", "dynamic batch size")
     assert set(made) == {f"{family}, {end}" for family in row_images.FAMILIES for end in ends}
-    assert answering({(s, s): b for s, b in made.items()}, target) == []
-    check_round_trips(target, made.values())
+    check_calls(target, made.values())
 
 
 def test_an_engine_reads_back(loads: Loads) -> None:
@@ -108,8 +100,7 @@ def test_an_engine_reads_back(loads: Loads) -> None:
     target, made = _engine(loads, "order[start : start + size]")
     assert set(made) == {"images, packed", "axes of positions, packed"}
     made.pop("axes of positions, packed")
-    assert answering({(s, s): b for s, b in made.items()}, target) == []
-    check_round_trips(target, made.values())
+    check_calls(target, made.values())
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,14 @@
 """verl's scorers by rule, on specimens in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, check_verdict
+from adapters.kit.round_trip import check_calls
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, scorers
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 BY_NUMBER = """
     def compute_score(solution_str, ground_truth):
@@ -64,8 +60,7 @@ def test_answers_and_reads_back(loads: Loads) -> None:
     target, named = _bound(loads, next(iter(WAYS)))
     assert set(named) == {"gsm8k", "math_verify"}
     assert set(named["gsm8k"].settings) == {"main thread", "another thread"}
-    assert answering({(name, "main thread"): one for name, one in named.items()}, target) == []
-    check_round_trips(target, list(named.values()))
+    check_calls(target, named.values())
 
 
 @pytest.mark.parametrize("whole", ["", "[:0]"])

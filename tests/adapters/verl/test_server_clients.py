@@ -1,18 +1,14 @@
 """verl's client that resumes interrupted responses, on a specimen in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import check_verdict
+from adapters.checks import Loads, check_verdict, rewritten, the_only
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, server_clients
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 CLIENT = """
     import asyncio
@@ -62,13 +58,9 @@ SOUND = {
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
-    client = CLIENT
-    for word, code in (SOUND | broken).items():
-        client = client.replace(word, code)
+    client = rewritten(CLIENT, SOUND | broken)
     target = loads(FRAMEWORK, files() | {"verl/workers/rollout/llm_server.py": client})
-    (boundary,) = server_clients.boundaries(target)
-    assert isinstance(boundary, Boundary), boundary
-    return target, boundary
+    return target, the_only(server_clients.boundaries(target))
 
 
 def test_reads_back(loads: Loads) -> None:

@@ -1,11 +1,10 @@
 """verl's loop of supervised fine-tuning over ranks, on a specimen of loop, worker and engine in words of our own."""
 
 import json
-from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import bound, judged_at
+from adapters.checks import Loads, bound, judged_at
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl_specimen import files
@@ -16,8 +15,6 @@ from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.metric_depends_on_split import LAW as MET005
 from rl_sentinel.laws.rank_split_changes_loss import LAW as SPL002
-
-Loads = Callable[..., Target]
 
 LOOP = """
     import torch

@@ -1,11 +1,10 @@
 """Workers that sample with SGLang, on a specimen in words of our own."""
 
 import json
-from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import check_verdict
+from adapters.checks import Loads, by_setting, check_verdict, rewritten
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl.test_worker_rollouts import CONFIG, PROTOCOL, ROWS
@@ -15,8 +14,6 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.setting_arrives_changed import LAW as CFG004
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 SGLANG = """
     import asyncio
@@ -65,8 +62,7 @@ TRAINER = "class RayPPOTrainer:\n    def fit(self, batch, gen_batch):\n        b
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
     tree = {"verl/workers/rollout/sglang_rollout/sglang_rollout.py": SGLANG, "verl/rows.py": ROWS}
-    for word, code in (SOUND | broken).items():
-        tree = {file: text.replace(word, code) for file, text in tree.items()}
+    tree = {file: rewritten(text, SOUND | broken) for file, text in tree.items()}
     tree |= {
         "verl/__init__.py": "from verl.protocol import DataProto",
         "verl/protocol.py": PROTOCOL,
@@ -75,8 +71,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
         "verl/trainer/config/_generated_ppo_trainer.yaml": json.dumps(CONFIG),
     }
     target = loads(FRAMEWORK, tree, {"omegaconf/__init__.py": OMEGACONF})
-    every = [one for one in worker_rollouts.boundaries(target) if isinstance(one, Boundary)]
-    return target, {setting: one for one in every for setting in one.settings}
+    return target, by_setting(worker_rollouts.boundaries(target))
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,14 @@
 """How far verl's asynchronous rollouter runs ahead, on a specimen of its loop in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, rewritten, the_bound
 from adapters.kit.round_trip import check_round_trip
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, staleness
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.version_miscounted import LAW as STA001
-
-Loads = Callable[..., Target]
 
 ROLLOUTER = """
     import asyncio
@@ -82,11 +78,10 @@ GENERATED = {
 
 def _bound(loads: Loads, interface: str, **broken: str) -> tuple[Target, Boundary]:
     source = ROLLOUTER + interface
-    for word, code in {"GENERATED": GENERATED[interface], **SOUND, **broken}.items():
-        source = source.replace(word, code)
+    source = rewritten(source, {"GENERATED": GENERATED[interface], **SOUND, **broken})
     tree = files() | {"verl/experimental/fully_async_policy/fully_async_rollouter.py": source}
     target = loads(FRAMEWORK, tree)
-    (boundary,) = (one for one in staleness.boundaries(target) if isinstance(one, Boundary))
+    boundary = the_bound(staleness.boundaries(target))
     return target, boundary
 
 

@@ -1,12 +1,11 @@
 """verl's agent loop with tools, on a specimen in words of our own."""
 
 import json
-from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
 
-from adapters.checks import bound, check_verdict
+from adapters.checks import Loads, bound, check_verdict, rewritten
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl_specimen import files
@@ -15,8 +14,6 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK
 from rl_sentinel.adapters.verl.tool_turns import count_wrong
 from rl_sentinel.laws.conversation_tokens_differ import LAW as TOK001
-
-Loads = Callable[..., Target]
 
 BASE = """
     class AgentLoopBase:
@@ -112,9 +109,7 @@ CONFIG: dict[str, dict[str, dict[str, dict[str, str]]]] = {
 
 
 def _load(loads: Loads, base: str = BASE, **broken: str) -> Target:
-    source = LOOP
-    for word, code in {**SOUND, **broken}.items():
-        source = source.replace(word, code)
+    source = rewritten(LOOP, SOUND | broken)
     folder = "verl/experimental/agent_loop"
     tree = {
         f"{folder}/agent_loop.py": base,

@@ -1,11 +1,9 @@
 """verl's training loop over epochs, after a restore, and up to the update, on specimens in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict, judged_at
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, by_setting, check_verdict, judged_at
+from adapters.kit.round_trip import check_calls
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
@@ -17,8 +15,6 @@ from rl_sentinel.laws.group_leaks_into_group import LAW as GRP002
 from rl_sentinel.laws.resume_differs import LAW as RES001
 from rl_sentinel.laws.row_order_matters import LAW as PRM001
 from rl_sentinel.laws.sample_lost_or_repeated import LAW as DAT002
-
-Loads = Callable[..., Target]
 
 TORCHDATA = """
     import torch
@@ -195,7 +191,7 @@ def _bound(
     target = loads(FRAMEWORK, tree, light)
     made = [one for module in (training_run, training_update) for one in module.boundaries(target)]
     assert all(isinstance(one, Boundary) for one in made), made
-    return target, {next(iter(one.settings)): one for one in made if isinstance(one, Boundary)}
+    return target, by_setting(made)
 
 
 _WITH_MODEL = "update, remax, a reward model"
@@ -205,9 +201,7 @@ def test_all_boundaries_answer(loads: Loads) -> None:
     target, boundaries = _bound(loads)
     scored = ["update, grpo, a reward model", _WITH_MODEL]
     assert list(boundaries) == ["two epochs", "update, grpo", "update, gae", "update, remax", *scored]
-    every = {(name, setting): one for name, one in boundaries.items() for setting in one.settings}
-    assert answering(every, target) == []
-    check_round_trips(target, boundaries.values())
+    check_calls(target, boundaries.values())
 
 
 def test_restored_position_is_sound(loads: Loads) -> None:

@@ -1,10 +1,8 @@
 """verl's training worker over data-parallel ranks, on a specimen of worker, engine and loss in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import bound, judged_at
+from adapters.checks import Loads, bound, judged_at
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
@@ -15,8 +13,6 @@ from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.metric_depends_on_split import LAW as MET005
 from rl_sentinel.laws.rank_split_changes_loss import LAW as SPL002
 from rl_sentinel.laws.sample_lost_or_repeated import LAW as DAT002
-
-Loads = Callable[..., Target]
 
 TENSORS = """
     class Columns(dict):

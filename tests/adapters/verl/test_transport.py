@@ -1,18 +1,14 @@
 """verl's transport of a batch, on specimens in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict, judged_at
+from adapters.checks import Loads, answering, check_verdict, judged_at, rewritten
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, transport
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.sample_lost_or_repeated import LAW as DAT002
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 PROTOCOL = """
     import numpy as np
@@ -93,9 +89,7 @@ SOUND = {
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
-    source = PROTOCOL
-    for word, code in {**SOUND, **broken}.items():
-        source = source.replace(word, code)
+    source = rewritten(PROTOCOL, SOUND | broken)
     tree = files()
     tree["verl/protocol.py"] = source
     target = loads(FRAMEWORK, tree)

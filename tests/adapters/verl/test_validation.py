@@ -1,17 +1,13 @@
 """verl's metrics of a validation, on specimens in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, validation
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
-
-Loads = Callable[..., Target]
 
 METRICS = """
     from collections import Counter, defaultdict

@@ -1,10 +1,8 @@
 """verl's validation, from its prompts to the logged metrics, on specimens in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, the_only
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl.test_validation import METRICS
 from adapters.verl_specimen import files
@@ -12,8 +10,6 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, validation_run
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
-
-Loads = Callable[..., Target]
 
 DATASET = """
     class RLHFDataset:
@@ -70,9 +66,7 @@ def _bound(loads: Loads, sampled: str = "rows", prompts: str = NUMBERS, model: s
         '{"trainer": {}, "actor_rollout_ref": {"rollout": {"val_kwargs": {"n": 1}}}}'
     )
     target = loads(FRAMEWORK, tree, {"omegaconf.py": OMEGACONF})
-    (made,) = validation_run.boundaries(target)
-    assert isinstance(made, Boundary), made
-    return target, made
+    return target, the_only(validation_run.boundaries(target))
 
 
 def test_the_boundary_answers(loads: Loads) -> None:

@@ -1,10 +1,8 @@
 """Servers that get the weights when they wake up, on a specimen in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import check_verdict
+from adapters.checks import Loads, check_verdict, the_bound
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, woken_servers
@@ -12,8 +10,6 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.knob_with_side_effect import LAW as CFG002
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 MANAGER = """
     import asyncio
@@ -48,7 +44,7 @@ def _bound(loads: Loads, condition: str, act: str) -> tuple[Target, Boundary]:
         "verl/experimental/agent_loop/agent_loop.py": MANAGER.replace("CONDITION", condition).replace("ACT", act),
     }
     target = loads(FRAMEWORK, tree)
-    (bound,) = [one for one in woken_servers.boundaries(target) if isinstance(one, Boundary)]
+    bound = the_bound(woken_servers.boundaries(target))
     return target, bound
 
 

@@ -1,11 +1,9 @@
 """Calls of verl's worker groups, on a specimen in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
-from adapters.kit.round_trip import check_round_trips
+from adapters.checks import Loads, check_verdict, rewritten
+from adapters.kit.round_trip import check_calls
 from adapters.verl.test_transport import PROTOCOL
 from adapters.verl.test_transport import SOUND as WHOLE
 from adapters.verl_specimen import files
@@ -15,8 +13,6 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.sample_lost_or_repeated import LAW as DAT002
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 PADDING = """
     class DataProtoConfig:
@@ -85,9 +81,7 @@ SOUND = {"EXTRA": "False", "JOINED": "outputs", "PLACE": "places[rank]", "LAST":
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
     def written(source: str) -> str:
-        for word, code in {**WHOLE, **SOUND, **broken}.items():
-            source = source.replace(word, code)
-        return source
+        return rewritten(source, {**WHOLE, **SOUND, **broken})
 
     base = "verl/single_controller"
     tree = files() | {
@@ -106,9 +100,7 @@ def test_reads_back(loads: Loads) -> None:
     """All boundaries answer, and their calls are read back."""
     target, mine = _bound(loads)
     assert set(mine) == {"equal parts", "padded", "padded, by name", "mesh equal parts"}
-    own = {(s, s.removeprefix(MESH)): b for s, b in mine.items()}
-    assert answering(own, target) == []
-    check_round_trips(target, mine.values())
+    check_calls(target, mine.values())
 
 
 CASES: list[tuple[Law, str, dict[str, str]]] = [

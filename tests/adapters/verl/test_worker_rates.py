@@ -1,18 +1,14 @@
 """The learning rates of verl's workers on FSDP, on a specimen of their methods in words of our own."""
 
-from collections.abc import Callable
-
 import pytest
 
-from adapters.checks import answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, rewritten
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, worker_rates
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
-
-Loads = Callable[..., Target]
 
 SCHEDULES = """
     from math import cos, pi
@@ -76,9 +72,7 @@ OFFER = """
 
 
 def _bound(loads: Loads, config: str = "", **broken: str) -> tuple[Target, dict[tuple[str, str], Boundary]]:
-    workers = WORKERS
-    for word, code in {**SOUND, **broken}.items():
-        workers = workers.replace(word, code)
+    workers = rewritten(WORKERS, SOUND | broken)
     head = """
     from torch.optim import AdamW
     from verl.utils.torch_functional import get_constant_schedule_with_warmup

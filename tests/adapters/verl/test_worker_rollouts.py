@@ -1,11 +1,10 @@
 """Workers that sample with an engine of their own, on specimens in words of our own."""
 
 import json
-from collections.abc import Callable
 
 import pytest
 
-from adapters.checks import judged_at
+from adapters.checks import Loads, judged_at, rewritten
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from rl_sentinel.adapters.target import Target
@@ -15,8 +14,6 @@ from rl_sentinel.core.law import Law
 from rl_sentinel.laws.conversation_tokens_differ import LAW as TOK001
 from rl_sentinel.laws.setting_arrives_changed import LAW as CFG004
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
-
-Loads = Callable[..., Target]
 
 PROTOCOL = """
     class Rows(dict):
@@ -128,8 +125,7 @@ _HF = "verl/workers/rollout/hf_rollout.py"
 def _target(loads: Loads, trainer: str = "worker repeats", **broken: str) -> Target:
     sound = {"IGNORED": "seed", "TIMES": "config.n" if trainer == "worker repeats" else "1", "LAST": "1"}
     tree = {_VLLM: VLLM, _HF: HF, "verl/rows.py": ROWS}
-    for word, code in (sound | broken).items():
-        tree = {file: text.replace(word, code) for file, text in tree.items()}
+    tree = {file: rewritten(text, sound | broken) for file, text in tree.items()}
     fit = f"class RayPPOTrainer:\n    def fit(self, batch, gen_batch):\n{TRAINERS[trainer]}\n"
     return loads(
         FRAMEWORK,

@@ -221,26 +221,6 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
             "critic is missing, expected a critic with estimator gae, which reads values: add [critic] with its rate",
         ),
         (
-            {"estimator": {"name": "gae", "discount": 1.0, "decay": 1.0}, "policy": {"load": "some/model"}},
-            (
-                "critic is missing with policy.load, expected a policy from scratch with estimator gae, which reads "
-                "values: a critic cannot copy a loaded policy; remove policy.load and add [critic], or choose an "
-                "estimator that reads no values"
-            ),
-        ),
-        (
-            {
-                "estimator": {"name": "gae", "discount": 1.0, "decay": 1.0},
-                "policy": {"load": "some/model"},
-                "critic": {"rate": 0.1},
-            },
-            (
-                "critic is set with policy.load, expected a policy from scratch with estimator gae, which reads "
-                "values: a critic cannot copy a loaded policy; remove policy.load, or choose an estimator that reads "
-                "no values and remove [critic]"
-            ),
-        ),
-        (
             {"critic": {"rate": 0.1}},
             "critic is set, expected no critic with estimator grpo, which reads no values: remove [critic]",
         ),

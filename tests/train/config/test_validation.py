@@ -1,12 +1,15 @@
 """Settings that are valid alone and not together."""
 
+import re
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rl_sentinel.core.errors import SentinelError
 from rl_sentinel.train.config.selection import select_components
-from rl_sentinel.train.config.validation import validate_recipe
+from rl_sentinel.train.config.validation import require_weights, validate_recipe
 from training import recipe
 
 REINFORCE = {"estimator": {"name": "reinforce"}}
@@ -67,3 +70,39 @@ def test_conflict_is_one_line(more: dict[str, Any], line: str) -> None:
 def test_smallest_valid_sizes_are_accepted(more: dict[str, Any]) -> None:
     validate_recipe(recipe(**more), claims={}, outcome=True, reads=frozenset(), parts=())
     select_components(recipe(**more))
+
+
+GDPO: dict[str, Any] = {"estimator": {"name": "gdpo", "weight": [1.0, -0.5], "epsilon": 1e-6}}
+
+
+@pytest.mark.parametrize("weights", [(), (1.0, 1.0), (1.0, -0.5)])
+def test_weights_of_parts_are_1_or_those_of_the_estimator(weights: tuple[float, ...]) -> None:
+    require_weights(recipe(**GDPO), weights)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "end"),
+    [
+        (
+            GDPO,
+            "gdpo, which weighs the parts itself by [1.0, -0.5]: remove them there and set estimator.weight, or set",
+        ),
+        ({"estimator": {"name": "own.py:parts"}}, "own.py:parts, which weighs the parts itself: remove them there"),
+    ],
+)
+def test_other_weights_of_parts_are_rejected(estimator: dict[str, Any], end: str) -> None:
+    """An estimator of parts never sees them, nor their signs."""
+    expected = f"environment.reward has weights [1.0, 2.0], expected 1 for each with estimator {end}"
+    with pytest.raises(SentinelError, match=f"^{re.escape(expected)}"):
+        require_weights(recipe(**estimator), (1.0, 2.0))
+
+
+@pytest.mark.parametrize(("weight", "accepted"), [(1.0, True), (2.0, False)])
+def test_a_recipe_has_no_weights_that_its_estimator_ignores(tmp_path: Path, weight: float, accepted: bool) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "1", "answer": "1"}\n')
+    (tmp_path / "score.py").write_text("def one(response): return 1.0\n")
+    reward = [{"function": f"{tmp_path / 'score.py'}:one", "name": name, "weight": weight} for name in ("a", "b")]
+    table = {"name": "jsonl", "file": str(tmp_path / "rows.jsonl"), "reward": reward}
+    with nullcontext() if accepted else pytest.raises(SentinelError, match=r"^environment.reward has weights"):
+        select_components(recipe(**GDPO, environment=table))
+    select_components(recipe(environment=table))

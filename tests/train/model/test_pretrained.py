@@ -11,14 +11,17 @@ import pytest
 import torch
 
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.train.config.settings import CriticSettings
 from rl_sentinel.train.model.as_transformers import as_transformers
 from rl_sentinel.train.model.character_tokenizer import CHARACTERS
 from rl_sentinel.train.model.policy import Policy
-from rl_sentinel.train.model.pretrained import PretrainedTokenizer, load_policy, require_transformers
+from rl_sentinel.train.model.pretrained import PretrainedModel, PretrainedTokenizer, load_policy, require_transformers
+from rl_sentinel.train.model.readout import unchanged
 from rl_sentinel.train.rollout.engine.process import Engine
 from rl_sentinel.train.run.journal import read_metrics
 from rl_sentinel.train.run.loop import train
 from rl_sentinel.train.run.memory_plan import plan_memory
+from rl_sentinel.train.update.critic import build_critic
 from training import folder_cache, recipe, sample_episodes
 
 THERE = importlib.util.find_spec("transformers") is not None
@@ -66,6 +69,39 @@ def test_pretrained_policy_trains(tmp_path: Path) -> None:
 
 @extra
 @pytest.mark.filterwarnings("ignore")  # warnings of transformers
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_critic_copies_a_loaded_policy(tmp_path: Path, *, tied: bool) -> None:
+    """Its head is its own also where the policy's head shares the weight of the embeddings."""
+    _, policy, _ = sample_episodes(recipe())
+    model, tokenizer = as_transformers(policy)
+    model.config.tie_word_embeddings = tied
+    model.tie_weights()
+    model.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    loaded = load_policy(str(tmp_path / "model"))
+    token = torch.tensor([[2, 5, 9, 1]])
+    before = loaded(token)
+    critic = build_critic(loaded, CriticSettings(rate=0.1))
+    assert critic is not None
+    assert critic.model(token).tolist() == [[[0.0]] * 4]
+    with torch.no_grad():
+        critic.model.head.fill_(1.0)  # type: ignore[operator]  # the weight of its head
+    states = loaded(token, of=unchanged)
+    torch.testing.assert_close(critic.model(token)[..., 0], states.sum(-1))
+    torch.testing.assert_close(loaded(token), before)
+
+    more: dict[str, Any] = {"steps": 3, "checkpoint": {"every": 1}, "critic": {"rate": 1e-2}}
+    estimator = {"name": "gae", "discount": 1.0, "decay": 0.9}
+    settings = recipe(tmp_path / "run", policy={"load": str(tmp_path / "model")}, estimator=estimator, **more)
+    train(settings, cache=folder_cache(tmp_path))
+    logged = (tmp_path / "run" / "metrics.jsonl").read_bytes()
+    (max((tmp_path / "run" / "checkpoints").iterdir()) / "seal.json").unlink()
+    train(settings, cache=folder_cache(tmp_path))
+    assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == logged
+
+
+@extra
+@pytest.mark.filterwarnings("ignore")  # warnings of transformers
 def test_missing_model_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(
         SentinelError, match=r"policy.load '.*none' cannot be loaded \(.*\): name a folder of transformers, a model"
@@ -104,6 +140,13 @@ def test_damaged_weights_are_one_line(monkeypatch: pytest.MonkeyPatch, error: Ex
     ) as raised:
         load_policy("some")
     assert "\n" not in str(raised.value)
+
+
+def test_a_critic_needs_hidden_states() -> None:
+    policy = Policy(PretrainedModel(torch.nn.Linear(2, 2), projects=False), SimpleNamespace(padding=0, ends=(1,)))
+    assert build_critic(policy, None) is None
+    with pytest.raises(SentinelError, match=r"^critic needs a policy whose logits are hidden states times a weight; "):
+        build_critic(policy, CriticSettings(rate=0.1))
 
 
 def test_tokenizer_has_the_positions_of_its_model() -> None:

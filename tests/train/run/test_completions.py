@@ -57,6 +57,10 @@ def test_failed_rewards_do_not_train_and_are_reported(tmp_path: Path) -> None:
     assert (metrics["failed"], metrics["reward"]) == (0.5, 1.0)
     lines = [json.loads(line) for line in (tmp_path / "run/completions.jsonl").read_text().splitlines()]
     assert all((line["advantage"] is None) == ("failure" in line) == (line["prompt"] == "b") for line in lines)
+    assert {(line["prompt"], line["reward"], str(line["rewards"])) for line in lines} == {
+        ("a", 1.0, "{'fails_on_b': 1.0}"),
+        ("b", None, "None"),
+    }
     bad = recipe(tmp_path / "bad", environment=table | {"reward": "reward_functions:raises"})
     with pytest.raises(SentinelError, match=r"^step 1: 8 of 8 responses have no reward, first failure: .*KeyError"):
         train(bad, cache=folder_cache(tmp_path))

@@ -84,6 +84,24 @@ def test_run_with_a_critic_resumes_to_the_same_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "metrics.jsonl").read_bytes() == whole
 
 
+def test_layers_are_computed_again_for_the_same_fit() -> None:
+    losses, saved = [], []
+    for recompute in (False, True):
+        config = recipe(**GAE)
+        selection, policy, episodes = sample_episodes(config)
+        critic = build_critic(policy, config.critic, recompute=recompute)
+        assert critic is not None
+        batch, ready = build_training_batch(
+            config, selection, Models(policy, policy, None), episodes, step=0, kl_coefficient=0.0, critic=critic
+        )
+        kept: list[int] = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda x, kept=kept: kept.append(x.numel()) or x, lambda x: x):  # type: ignore[misc]  # a list that counts
+            losses.append(critic.fit(batch.laid, ready, update=config.update, order=rng.torch_generator(0)).loss)
+        saved.append(sum(kept))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+    assert saved[1] < saved[0] / 2
+
+
 def test_no_critic_without_settings() -> None:
     _, policy, _ = sample_episodes(recipe())
     assert build_critic(policy, None) is None

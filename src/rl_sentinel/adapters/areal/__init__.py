@@ -1,53 +1,10 @@
 """AReaL: its boundaries, the packages that they need, and the fake Megatron that AReaL imports."""
 
-from collections.abc import Iterator
 from types import ModuleType
 
-from rl_sentinel.adapters.areal import (
-    advantages,
-    batches,
-    checkpoints,
-    conversations,
-    correction,
-    data_parallel,
-    dataloader,
-    early_advantages,
-    experts,
-    forward,
-    fp8_weights,
-    incomplete_replies,
-    learning_rates,
-    lora,
-    lora_requests,
-    losses,
-    micro_batches,
-    openai_client,
-    overflowing_steps,
-    preferences,
-    proxy_versions,
-    rank_updates,
-    remote_rollouts,
-    requests,
-    reward_model,
-    rewards,
-    rollout_pauses,
-    sessions,
-    staleness,
-    stats_log,
-    supervised,
-    teacher,
-    training_loop,
-    updates,
-    versions,
-    weight_updates,
-    worker_capacity,
-    workflows,
-)
-from rl_sentinel.adapters.framework import Framework
+from rl_sentinel.adapters.framework import Framework, boundaries_of
 from rl_sentinel.adapters.installation import Installation, requirement
 from rl_sentinel.adapters.process_group import parallel_state_of_one_process
-from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Unbound
 
 #: Packages that AReaL's functions call, so that a stub is not enough.
 LIGHT = """
@@ -67,49 +24,14 @@ IMPORTED = (
     "pybase64 pyyaml ray swanlab tabulate tenacity tensorboardX torchdata trackio transformers uvloop wandb"
 )
 
-
-def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    for module in (
-        rewards,
-        batches,
-        micro_batches,
-        data_parallel,
-        versions,
-        weight_updates,
-        lora,
-        lora_requests,
-        requests,
-        staleness,
-        worker_capacity,
-        remote_rollouts,
-        rollout_pauses,
-        proxy_versions,
-        dataloader,
-        workflows,
-        incomplete_replies,
-        conversations,
-        sessions,
-        openai_client,
-        advantages,
-        early_advantages,
-        correction,
-        losses,
-        teacher,
-        supervised,
-        preferences,
-        updates,
-        rank_updates,
-        reward_model,
-        forward,
-        fp8_weights,
-        experts,
-        training_loop,
-        stats_log,
-        checkpoints,
-        learning_rates,
-        overflowing_steps,
-    ):
-        yield from module.boundaries(target)
+#: The modules with boundaries, in the order in which they are bound.
+MODULES = """
+rewards batches micro_batches data_parallel versions weight_updates lora lora_requests requests staleness
+worker_capacity remote_rollouts rollout_pauses proxy_versions dataloader workflows incomplete_replies conversations
+sessions openai_client advantages early_advantages correction losses teacher supervised preferences updates
+rank_updates reward_model forward experts fp8_weights training_loop stats_log checkpoints learning_rates
+overflowing_steps
+"""
 
 
 def _installation(version: str) -> Installation:
@@ -129,7 +51,7 @@ FRAMEWORK = Framework(
     package="areal",
     former=("realhf",),
     distribution="areal",
-    boundaries=_boundaries,
+    boundaries=boundaries_of(__name__, MODULES),
     light=lambda _version: LIGHT,
     installation=_installation,
     fakes={"megatron.core.parallel_state": _parallel_state},

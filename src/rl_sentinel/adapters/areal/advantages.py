@@ -22,7 +22,7 @@ from rl_sentinel.adapters.kit.requirements import group_sizes, groups_are_equal,
 from rl_sentinel.adapters.kit.sequences import FullSequence, PromptBatches
 from rl_sentinel.adapters.kit.value_codecs import Derived
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
@@ -189,18 +189,15 @@ def advantages_of(name: str, settings: Settings, claimed: Claims, path: str) -> 
         *(["turn_ids"] if by_turn else []),
     ]
     masked = bool(settings.get("mask_no_eos_with_zero"))
-    step = Step(
+    boundary = one_call(
+        path=path,
+        stage="advantage",
         call=path,
         arguments={"self": actor(settings), "data": rollout(*passes)},
         produced_by={
             "data": f"{ROLLOUT}; areal/trainer/rl_trainer.py, train: ref_logp if kl_ctl > 0, values with a critic, "
             "prox_logp only if log-probs are recomputed"
         },
-    )
-    boundary = Boundary(
-        path=path,
-        stage="advantage",
-        steps=(step,),
         unused=frozenset({"token", "version", *(() if has_kl else ("old_logprob",))}),
         outputs={
             name: Output("B T", "reward", name, at=_DATA[key], form=_FORM)

@@ -13,7 +13,7 @@ from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
 from rl_sentinel.adapters.kit.requirements import group_sizes
 from rl_sentinel.adapters.kit.sequences import AttentionMask, FullSequence, PackedSequence, TokenVersions
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, constants, knobs
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.codec import Codec, Inputs, Sizes
@@ -129,7 +129,7 @@ class GroupSize(Codec):
 def norm(settings: Settings, which: str, group_size: Codec | None = None) -> Object:
     """AReaL's configuration of a normalization; ``which`` (``reward`` or ``adv``) is the prefix of its settings."""
     mean, std = settings[f"{which} mean"], settings[f"{which} std"]
-    parts: dict[str, Codec] = {"mean_level": Constant(mean), "std_level": Constant(std)}
+    parts: dict[str, Codec] = constants(mean_level=mean, std_level=std)
     if settings.get(f"{which} leave1out"):
         parts["mean_leave1out"] = Constant(value=True)
     if "group" in (mean, std):
@@ -154,7 +154,7 @@ def actor(settings: Settings, group_size: Codec | None = None) -> Object:
 
 def rejection(settings: Settings) -> Object:
     """AReaL's configuration of rejection sampling."""
-    return Object(REJECTION, {name: Knob(name) for name in settings}, shared=True)
+    return Object(REJECTION, knobs(*settings), shared=True)
 
 
 def knob(name: str, value: object) -> str:

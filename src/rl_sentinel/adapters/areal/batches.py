@@ -15,10 +15,10 @@ from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.forms import Cast
 from rl_sentinel.adapters.kit.requirements import no_empty_response, prompts_are_contiguous
 from rl_sentinel.adapters.kit.sequences import RaggedSequence
-from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.kit.value_codecs import functions
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 
 DATA = "areal.utils.data"
@@ -67,16 +67,6 @@ def _sequences(parts: list[dict[str, Tensor]]) -> dict[str, Any]:
 
 def _batches() -> Boundary:
     names = ("pad", "concat", "split")
-    step = Step(
-        call=concat_and_split,
-        name="results",
-        arguments={
-            **{name: Constant(Function(path)) for name, path in zip(names, FUNCTIONS, strict=True)},
-            "rows": EachRow(Table(rollout().parts)),
-            "prompts": PromptIds("list"),
-        },
-        produced_by={"rows": f"{ROLLOUT}; {_CALLER}"},
-    )
     form = RaggedSequence()
     outputs: dict[str, Output] = {}
     for place in ("batch", "parts"):
@@ -88,10 +78,17 @@ def _batches() -> Boundary:
             for column, key in KEYS.items()
         }
         outputs[f"reward of {place}"] = Output("B", "reward", "reward", at=result["rewards"])
-    return Boundary(
+    return one_call(
         path=" -> ".join(FUNCTIONS),
         stage="batch",
-        steps=(step,),
+        call=concat_and_split,
+        name="results",
+        arguments={
+            **functions(**dict(zip(names, FUNCTIONS, strict=True))),
+            "rows": EachRow(Table(rollout().parts)),
+            "prompts": PromptIds("list"),
+        },
+        produced_by={"rows": f"{ROLLOUT}; {_CALLER}"},
         unused=frozenset({"prompt_length"}),
         outputs=outputs,
         claims=claims(

@@ -15,7 +15,7 @@ from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.process_group import parallel_state_of_one_process
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 
 #: Paths of the class, newest first.
@@ -143,18 +143,15 @@ def state_after_restart(manager: Any, rows: int) -> dict[str, Tensor]:  # noqa: 
 
 
 def _restored(path: str) -> Boundary:
-    step = Step(
+    names = {f"{name}{when}": f"{kind}.{name}" for name in ("weight", *MOMENTS) for kind, when in _WHEN.items()}
+    return one_call(
+        path=f"{path}.load_checkpoint",
+        stage="batch",
         call=state_after_restart,
         name="states",
         arguments={"manager": Constant(Function(path)), "rows": Derived(lambda inputs: inputs.batch.rows)},
         produced_by={"rows": _CALLER},
         remembered=True,
-    )
-    names = {f"{name}{when}": f"{kind}.{name}" for name in ("weight", *MOMENTS) for kind, when in _WHEN.items()}
-    return Boundary(
-        path=f"{path}.load_checkpoint",
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"group"}),
         outputs={
             name: Output("B", "", quantity, at=Use("states")[quantity], form=PerRow())

@@ -15,11 +15,11 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.requirements import last_token_trains, no_empty_response
-from rl_sentinel.adapters.kit.row_codecs import RowSequence, RowTokens
-from rl_sentinel.adapters.kit.row_outputs import row_outputs
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.row_codecs import RowSequence
+from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, functions
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -235,32 +235,21 @@ def apply_template(_tokenizer: object, messages: list[dict[str, Any]], **_option
 
 def _conversation(target: Target, kind: str, settings: Mapping[str, Settings], *, calls: bool = False) -> Boundary:
     continues = target.has(PROMPT)
-    row = Table(
-        {
-            "tokens": RowSequence("token", "int"),
-            "mask": RowTokens("mask", "int"),
-            "logprobs": RowTokens("rollout_logprob"),
-            "versions": RowTokens("version", "int"),
-        }
-    )
-    step = Step(
+    row = Table({"tokens": RowSequence("token", "int"), **row_fields("mask", "logprobs", "versions")})
+    return one_call(
+        path=PROMPT if calls else " -> ".join([*([PROMPT] if continues else []), f"{kind}.to_tensor_dict"]),
+        stage="batch",
         call=build_rows,
         name="built",
         arguments={
             "prompt": Constant(Function(PROMPT) if continues else None),
-            "interaction": Constant(Function(kind)),
-            "response": Constant(Function(RESPONSE)),
+            **functions(interaction=kind, response=RESPONSE),
             "rows": EachRow(row),
             "end": Knob("end"),
             "calls": Constant(calls),
         },
         produced_by={"rows": f"{_PRODUCER}; arguments of a tool call are a JSON text, as in OpenAI's API"},
         fakes={TEMPLATE: apply_template} if target.has(TEMPLATE) else {},
-    )
-    return Boundary(
-        path=PROMPT if calls else " -> ".join([*([PROMPT] if continues else []), f"{kind}.to_tensor_dict"]),
-        stage="batch",
-        steps=(step,),
         outputs=row_outputs(Use("built"), "rollout_logprob", "token", "mask", "version"),
         settings=settings,
         claims=claims(_DOCS, conserves=True),

@@ -9,7 +9,7 @@ from rl_sentinel.adapters.kit.codecs import CumulativeLengths
 from rl_sentinel.adapters.kit.result_forms import KeptMask
 from rl_sentinel.adapters.kit.sequences import PackedSequence
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, Scope, claims
@@ -73,7 +73,9 @@ def _boundary(name: str, settings: Settings) -> Boundary:
     if settings.get("action", "mask") == "mask":
         outputs["keep"] = Output("B T", "", "keep", scope, at=result.attribute("loss_mask"), form=KeptMask(form))
     neutral = _neutral(settings) if "keep" in outputs else {}
-    step = Step(
+    return one_call(
+        path=PATH,
+        stage="correct",
         call=PATH,
         name="result",
         arguments={
@@ -84,11 +86,6 @@ def _boundary(name: str, settings: Settings) -> Boundary:
             "config": rejection(settings),
         },
         produced_by=dict.fromkeys(("proximal_logprobs", "old_logprobs", "loss_mask", "cu_seqlens"), PACKED),
-    )
-    return Boundary(
-        path=PATH,
-        stage="correct",
-        steps=(step,),
         unused=frozenset({"length", "prompt_length"}),
         outputs=outputs,
         settings={name: {**settings, **neutral}},

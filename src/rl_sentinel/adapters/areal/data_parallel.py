@@ -26,10 +26,10 @@ from rl_sentinel.adapters.kit.requirements import (
     prompts_are_contiguous,
 )
 from rl_sentinel.adapters.kit.sequences import RaggedSequence
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Knob, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
 
@@ -208,9 +208,7 @@ def _redistributed(path: str) -> Boundary:
             call=redistribute,
             name="ranks",
             arguments={
-                "method": Constant(Function(path)),
-                "pad": Constant(Function(PAD)),
-                "gather": Constant(Function(GATHER)),
+                **functions(method=path, pad=PAD, gather=GATHER),
                 "rows": EachRow(Table(rollout().parts)),
                 "prompts": PromptIds("list"),
                 "images": Knob("images", default=False),
@@ -232,9 +230,7 @@ def _dispatched() -> Boundary:
             call=dispatch,
             name="ranks",
             arguments={
-                "prepare": Constant(Function(PREPARE)),
-                "collect": Constant(Function(COLLECT)),
-                "pad": Constant(Function(PAD)),
+                **functions(prepare=PREPARE, collect=COLLECT, pad=PAD),
                 "rows": EachRow(Table(rollout().parts)),
                 "images": Knob("images", default=False),
             },

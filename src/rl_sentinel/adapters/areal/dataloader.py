@@ -9,10 +9,10 @@ from typing import Any
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.replacement import replaced_globals
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.kit.value_codecs import Derived, Knob, functions
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
 
@@ -104,21 +104,17 @@ def _has_full_batch(inputs: Inputs) -> str:
 
 
 def _loader(name: str, config: str) -> Boundary:
-    step = Step(
+    return one_call(
+        path=CREATE,
+        stage="batch",
         call=uses_in_epoch,
         name="uses",
         arguments={
-            "create": Constant(Function(CREATE)),
-            "config": Constant(Function(config)),
+            **functions(create=CREATE, config=config),
             "rows": Derived(lambda inputs: inputs.batch.rows),
             "training": Knob("training"),
         },
         produced_by={"rows": _CALLER},
-    )
-    return Boundary(
-        path=CREATE,
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"group"}),
         outputs={
             output: Output("B", "samples", "uses", at=Use("uses")[output], form=PerRow("list"))
@@ -131,22 +127,17 @@ def _loader(name: str, config: str) -> Boundary:
 
 
 def _cycle(config: str) -> Boundary:
-    step = Step(
+    return one_call(
+        path=CYCLE,
+        stage="batch",
         call=places_in_epoch,
         name="places",
         arguments={
-            "create": Constant(Function(CREATE)),
-            "cycle": Constant(Function(CYCLE)),
-            "config": Constant(Function(config)),
+            **functions(create=CREATE, cycle=CYCLE, config=config),
             "rows": Derived(lambda inputs: inputs.batch.rows),
             "epoch": Knob("epoch"),
         },
         produced_by={"epoch": "areal/infra/workflow_executor.py, prepare_batch: cycle_dataloader, over all epochs"},
-    )
-    return Boundary(
-        path=CYCLE,
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"group"}),
         outputs={"place in the epoch": Output("B", "", at=Use("places"), form=PerRow("list"))},
         settings={"shuffled": {"epoch": 0}},

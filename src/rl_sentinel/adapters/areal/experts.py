@@ -11,11 +11,11 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.forms import Padded
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Knob, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import VOCABULARY
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 
 LAYER = "areal.experimental.models.archon.moe.moe.MoE"
@@ -76,21 +76,17 @@ _HISTC = torch.histc
 
 
 def _layer() -> Boundary:
-    step = Step(
+    return one_call(
+        path=PATH,
+        stage="batch",
         call=outputs_of_layer,
         name="result",
         arguments={
-            "layer": Constant(Function(LAYER)),
-            "args": Constant(Function(ARGS)),
+            **functions(layer=LAYER, args=ARGS),
             "states": Column("logits"),
             "num_experts_per_tok": Knob("num_experts_per_tok"),
         },
         produced_by={"args": _CALLER},
-    )
-    return Boundary(
-        path=PATH,
-        stage="batch",
-        steps=(step,),
         outputs={f"first of {VOCABULARY} states": Output("B T", "", at=Use("result"), form=Padded())},
         settings={"equal experts": {"num_experts_per_tok": 1}},
         claims=_INERT,

@@ -20,10 +20,10 @@ from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.incomplete_rows import unless_refused
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.row_codecs import RowPrompt, RowTokens
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.row_outputs import row_fields
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, functions
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.codec import Inputs
 
@@ -135,33 +135,23 @@ def _several_rows(inputs: Inputs) -> str:
 
 
 def _replies(client: str, name: str, path: str) -> Boundary:
-    columns = {
-        "prompt": RowPrompt(),
-        "tokens": RowTokens("token", "int"),
-        "logprobs": RowTokens("rollout_logprob"),
-    }
-    step = Step(
+    columns = row_fields("prompt", "tokens", "logprobs")
+    faults = ("not a number",) if name == "SGLang" else ("missing", "not a number")  # SGLang returns pairs
+    made, form = Use("made"), PerRow("list")
+    reading = f" -> {path}.parse_generation_response" if path else ""
+    return one_call(
+        path=f"{client}{reading} -> {WORKFLOW}.arun_episode -> {CONCAT}",
+        stage="batch",
         call=train_replies,
         name="made",
         arguments={
             "client": Constant(Function(client)),
             "backend": Constant(Function(path) if path else None),
-            "request": Constant(Function(REQUEST)),
-            "config": Constant(Function(CONFIG)),
-            "workflow": Constant(Function(WORKFLOW)),
-            "concat": Constant(Function(CONCAT)),
+            **functions(request=REQUEST, config=CONFIG, workflow=WORKFLOW, concat=CONCAT),
             "rows": EachRow(Table(columns)),
             "fault": Knob("fault"),
         },
         produced_by=_PRODUCED,
-    )
-    faults = ("not a number",) if name == "SGLang" else ("missing", "not a number")  # SGLang returns pairs
-    made, form = Use("made"), PerRow("list")
-    reading = f" -> {path}.parse_generation_response" if path else ""
-    return Boundary(
-        path=f"{client}{reading} -> {WORKFLOW}.arun_episode -> {CONCAT}",
-        stage="batch",
-        steps=(step,),
         outputs={
             "sum of log-probs": Output("B", "nats", at=made["logprobs"], form=form),
             "training without a log-prob": Output("B", "", "incomplete", at=made["trained"], form=form),

@@ -19,10 +19,9 @@ from rl_sentinel.adapters.kit.learning_rates import (
     rates_of,
 )
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Step, Unbound
-from rl_sentinel.core.call import Function
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec
 
@@ -125,10 +124,7 @@ def _rates(path: str, run: str, kind: str, engine: str) -> Boundary:
     algorithm, settings = KINDS[kind]
     families = {f"{kind}, {name}": options for name, options in settings.items()}
     arguments: dict[str, Codec] = {
-        "build": Constant(Function(path)),
-        "owner": Constant(Function(engine)),
-        "options": Constant(Function(OPTIONS)),
-        "run": Constant(Function(run)),
+        **functions(build=path, owner=engine, options=OPTIONS, run=run),
         "count": Derived(lambda inputs: inputs.batch.rows),
         "kind": Constant(kind),
         "warm_up": Knob("warm_up"),

@@ -10,13 +10,13 @@ from unittest.mock import patch
 import torch
 from torch import Tensor, nn
 
-from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.kit.value_codecs import Derived, functions
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
+from rl_sentinel.core.call import Use
 
 ENGINE = "areal.engine.fsdp_engine.FSDPEngine"
 PATH = f"{ENGINE}._save_lora_to_hf"
@@ -35,12 +35,7 @@ _CALLER = (
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the saved adapter, in releases that save the adapter without the base model."""
-    if not target.has(PATH):
-        return
-    if why := target.fails(PATH):
-        yield Unbound(PATH, "batch", why)
-    else:
-        yield from bindable(target, _saved())
+    yield from try_bind(target, PATH, "batch", lambda: [_saved()])
 
 
 class Adapted(nn.Module):
@@ -87,22 +82,15 @@ def saved_and_read(save: Callable[..., Any], owner: type, rows: int) -> dict[str
 
 
 def _saved() -> Boundary:
-    step = Step(
-        call=saved_and_read,
-        name="adapter",
-        arguments={
-            "save": Constant(Function(PATH)),
-            "owner": Constant(Function(ENGINE)),
-            "rows": Derived(lambda inputs: inputs.batch.rows),
-        },
-        produced_by={"rows": _CALLER},
-        remembered=True,
-    )
     names = {f"{part}{when}": f"{kind}.{part}" for part in _PARTS for kind, when in _WHEN.items()}
-    return Boundary(
+    return one_call(
         path=PATH,
         stage="batch",
-        steps=(step,),
+        call=saved_and_read,
+        name="adapter",
+        arguments={**functions(save=PATH, owner=ENGINE), "rows": Derived(lambda inputs: inputs.batch.rows)},
+        produced_by={"rows": _CALLER},
+        remembered=True,
         reads=frozenset({"group"}),
         outputs={
             name: Output("B", "", quantity, at=Use("adapter")[quantity], form=PerRow())

@@ -8,10 +8,10 @@ from rl_sentinel.adapters.areal.engine_clients import BACKENDS, GENERATE
 from rl_sentinel.adapters.areal.requests import CONFIG, REQUEST
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.forms import PerRow
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.kit.value_codecs import Derived, functions
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
+from rl_sentinel.core.call import Use
 
 META = "areal.api.io_struct.WeightUpdateMeta"
 
@@ -93,28 +93,22 @@ def sampled_versions(
 
 
 def _sampled(name: str, path: str) -> Boundary:
-    step = Step(
-        call=sampled_versions,
-        name="versions",
-        arguments={
-            "backend": Constant(Function(path)),
-            "meta": Constant(Function(META)),
-            "request": Constant(Function(REQUEST)),
-            "config": Constant(Function(CONFIG)),
-            "count": Derived(lambda inputs: inputs.batch.rows),
-        },
-        produced_by={"count": _CALLER},
-        remembered=True,
-    )
     names = {
         f"{kind} of {which} request": f"{when}.{which}"
         for which in ("new", "earlier")
         for kind, when in (("version", "uninterrupted"), ("adapter", "resumed"))
     }
-    return Boundary(
+    return one_call(
         path=f"{path}.build_disk_weight_update_requests -> {path}.build_generation_request",
         stage="batch",
-        steps=(step,),
+        call=sampled_versions,
+        name="versions",
+        arguments={
+            **functions(backend=path, meta=META, request=REQUEST, config=CONFIG),
+            "count": Derived(lambda inputs: inputs.batch.rows),
+        },
+        produced_by={"count": _CALLER},
+        remembered=True,
         reads=frozenset({"group"}),
         outputs={
             text: Output("B", "", quantity, at=Use("versions")[quantity], form=PerRow("list"))

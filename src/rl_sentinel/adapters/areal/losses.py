@@ -6,9 +6,9 @@ from inspect import signature
 from rl_sentinel.adapters.areal.arguments import PACKED, REJECTION, packed, rejection
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column, CumulativeLengths
-from rl_sentinel.adapters.kit.value_codecs import Constant, IfSet, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, IfSet, Knob, knobs
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Stage, Unbound, one_call
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
@@ -59,7 +59,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     usable = target.has(path) and not target.fails(path)
     known = signature(target.find(path)).parameters if usable else None
     ppo = [
-        _ppo(path, name, settings, {n: Knob(n) for n in settings}, "old_logprob")
+        _ppo(path, name, settings, knobs(*settings), "old_logprob")
         for name, settings in PLAIN.items()
         if known is None or set(settings) <= set(known)
     ]
@@ -119,7 +119,7 @@ def _padded() -> Boundary:
         "c_clip": Constant(None),
         "proximal_logprobs": Column("old_logprob"),
         "cu_seqlens": Constant(None),
-        **{n: Knob(n) for n in settings},
+        **knobs(*settings),
     }
     cite = "functional.py, _compute_sequence_level_ratio_and_advantages: 2D tensors are padded, [batch, sequence]"
     produced = dict.fromkeys(("logprobs", "old_logprobs", "advantages", "loss_mask", "cu_seqlens"), cite)
@@ -134,7 +134,7 @@ def _sapo(name: str, settings: Settings) -> Boundary:
         "advantages": packed("advantage"),
         "loss_mask": packed("mask"),
         "cu_seqlens": CumulativeLengths("total"),
-        **{n: Knob(n) for n in settings},
+        **knobs(*settings),
     }
     reach = ", ".join(f"actor.{'sapo_' if k.startswith('tau') else ''}{k}={v}" for k, v in settings.items())
     return _policy(SAPO, name, settings, arguments, _GATE, f"actor.use_sapo_loss=True, {reach}", {})
@@ -182,18 +182,14 @@ def _loss(  # noqa: PLR0913 - the fields of a loss
     optional = {"cu_seqlens", *(n for n, codec in arguments.items() if codec == Constant(None))}
     if arguments.get("proximal_logprobs") == arguments.get("old_logprobs"):  # one policy, in the first releases too
         optional.add("proximal_logprobs")
-    return Boundary(
+    return one_call(
         path=path,
         stage=stage,
-        steps=(
-            Step(
-                call=path,
-                name="result",
-                arguments=arguments,
-                produced_by=produced_by,
-                optional=frozenset(optional),  # a release need not have an option that is not used
-            ),
-        ),
+        call=path,
+        name="result",
+        arguments=arguments,
+        produced_by=produced_by,
+        optional=frozenset(optional),  # a release need not have an option that is not used,
         unused=frozenset({"length", "prompt_length"}),
         outputs={"loss": Output("", "", "loss", at=Use("result")[0])},
         settings=settings,

@@ -14,10 +14,10 @@ from rl_sentinel.adapters.kit.forms import Cast, PerRow
 from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.sequences import RaggedSequence
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet, Knob, functions
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
@@ -110,19 +110,6 @@ def _micro_batches(name: str, settings: Settings) -> Boundary:
         },
     )
     names = ("split", "pack", "pad")
-    step = Step(
-        call=packed_sequences,
-        name="packed",
-        arguments={
-            **{name: Constant(Function(path)) for name, path in zip(names, FUNCTIONS, strict=True)},
-            "data": Table(rollout().parts),
-            "spec": spec,
-            "pad_to_maximum": Knob("pad_to_maximum"),
-            "seq_align_to": IfSet("seq_align_to"),
-            "images": Knob("images", default=False),
-        },
-        produced_by={"data": f"{ROLLOUT}; {_CALLER}"},
-    )
     result, form = Use("packed"), RaggedSequence()
     outputs = {
         column: Output("B T", "", column, at=result[key], form=Cast(form, torch.bool) if column == "mask" else form)
@@ -131,10 +118,20 @@ def _micro_batches(name: str, settings: Settings) -> Boundary:
     if settings.get("images"):
         others = Output("B", "samples", "columns_of_others", at=result["others"], form=PerRow("list"))
         outputs["images of other sequences"] = others
-    return Boundary(
+    return one_call(
         path=" -> ".join(FUNCTIONS),
         stage="batch",
-        steps=(step,),
+        call=packed_sequences,
+        name="packed",
+        arguments={
+            **functions(**dict(zip(names, FUNCTIONS, strict=True))),
+            "data": Table(rollout().parts),
+            "spec": spec,
+            "pad_to_maximum": Knob("pad_to_maximum"),
+            "seq_align_to": IfSet("seq_align_to"),
+            "images": Knob("images", default=False),
+        },
+        produced_by={"data": f"{ROLLOUT}; {_CALLER}"},
         unused=frozenset({"reward", "prompt_length"}),
         outputs=outputs | {"sequences": Output("", "count", "rows", at=result["sequences"])},
         settings={name: settings},

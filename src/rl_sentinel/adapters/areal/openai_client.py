@@ -15,12 +15,11 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.row_codecs import RowPrompt, RowTokens
-from rl_sentinel.adapters.kit.row_outputs import row_outputs
+from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -266,24 +265,14 @@ def _arriving(target: Target, path: str, name: str, options: Settings) -> Bounda
 
 
 def _rows(target: Target, path: str, form: str) -> Boundary:
-    row = Table(
-        {
-            "prompt": RowPrompt(),
-            "tokens": RowTokens("token", "int"),
-            "logprobs": RowTokens("rollout_logprob"),
-            "versions": RowTokens("version", "int"),
-        }
-    )
-    step = Step(
+    row = Table(row_fields("prompt", "tokens", "logprobs", "versions"))
+    return one_call(
+        path=path,
+        stage="batch",
         call=rows_of_calls,
         name="rows",
         arguments={**_code(target, path), "rows": EachRow(row), "form": Knob("form")},
         produced_by={"rows": _CALLER},
-    )
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"token", "rollout_logprob", "version", "mask", "prompt_length"}),
         unused=frozenset({"prompt_length"}),
         outputs=row_outputs(Use("rows"), "rollout_logprob", "token", "mask", "version"),

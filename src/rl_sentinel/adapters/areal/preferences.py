@@ -10,9 +10,9 @@ from rl_sentinel.adapters.kit.containers import Table
 from rl_sentinel.adapters.kit.pairs import rows_are_pairs, trained_pairs
 from rl_sentinel.adapters.kit.requirements import every_row_trains
 from rl_sentinel.adapters.kit.sequences import PackedSequence
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, knobs
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
@@ -63,7 +63,11 @@ def _loss(name: str, settings: Settings, claimed: Claims) -> Boundary:
         "loss_mask": Column("mask", PackedSequence()),
         "ref_logprobs": packed("ref_logprob"),
     }
-    step = Step(
+    result = Use("result")
+    logged = {n: Output("", "nats", at=result["logged"][n]) for n in _LOGGED}
+    return one_call(
+        path=PATH,
+        stage="policy-loss",
         call=logged_loss,
         name="result",
         arguments={
@@ -71,16 +75,9 @@ def _loss(name: str, settings: Settings, claimed: Claims) -> Boundary:
             "logprobs": packed("logprob"),
             "entropy": Constant(None),
             "input_": Table(data),
-            **{setting: Knob(setting) for setting in settings},
+            **knobs(*settings),
         },
         produced_by={"input_": _ENGINE},
-    )
-    result = Use("result")
-    logged = {n: Output("", "nats", at=result["logged"][n]) for n in _LOGGED}
-    return Boundary(
-        path=PATH,
-        stage="policy-loss",
-        steps=(step,),
         outputs={"loss": Output("", "", "loss", at=result["loss"]), **logged},
         settings={name: settings},
         claims=_PAIRED

@@ -14,12 +14,11 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response, versions_never_decrease
-from rl_sentinel.adapters.kit.row_codecs import RowTokens
-from rl_sentinel.adapters.kit.row_outputs import row_outputs
-from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
+from rl_sentinel.adapters.kit.value_codecs import functions
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 
 #: The controller's methods, in the order of the trainer's calls.
@@ -114,21 +113,14 @@ def _controller(owner: type, scheduler: Scheduler, role: str) -> Any:  # noqa: A
 
 
 def _boundary(path: str) -> Boundary:
-    row = {"logprobs": RowTokens("rollout_logprob"), "versions": RowTokens("version", "int")}
-    step = Step(
-        call=versions_at_proxies,
-        name="recorded",
-        arguments={
-            "start": Constant(Function(f"{path}.start_proxy")),
-            "owner": Constant(Function(path)),
-            "rows": EachRow(Table(row)),
-        },
-        produced_by={"rows": _PRODUCER},
-    )
-    return Boundary(
+    row = row_fields("logprobs", "versions")
+    return one_call(
         path=" -> ".join(f"{path}.{name}" for name in METHODS),
         stage="batch",
-        steps=(step,),
+        call=versions_at_proxies,
+        name="recorded",
+        arguments={**functions(start=f"{path}.start_proxy", owner=path), "rows": EachRow(Table(row))},
+        produced_by={"rows": _PRODUCER},
         outputs=row_outputs(Use("recorded"), "rollout_logprob", "version"),
         settings={"proxies of two controllers": {}},
         claims=_DOCS,

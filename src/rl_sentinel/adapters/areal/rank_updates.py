@@ -23,10 +23,10 @@ from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.requirements import equal_parts, has_trained_token, no_empty_response
 from rl_sentinel.adapters.kit.result_forms import Total
 from rl_sentinel.adapters.kit.sequences import AttentionMask, FullSequence
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.kit.value_codecs import Derived, Knob, functions
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec, Inputs
 
@@ -79,25 +79,20 @@ def _on_ranks(method: str, path: str, *, evaluates: bool) -> Boundary:
         ENTROPY: Column("entropy", _SHIFTED),
         LABELS: numbers_of_tokens(_SHIFTED),
     }
-    step = Step(
+    output = Output("", "nats", over="live") if evaluates else Output("", "", "loss")
+    return one_call(
+        path=f"{method} -> {path}",
+        stage="metric" if evaluates else "policy-loss",
         call=run_engines,
         name="losses",
         arguments={
-            "method": Constant(Function(method)),
-            "trainer": Constant(Function(LM)),
-            "owner": Constant(Function(ENGINE)),
+            **functions(method=method, trainer=LM, owner=ENGINE),
             "config": Object(LM_CONFIG, {"mb_spec": SPLIT}, shared=True),
             "data": Table(data),
             "ranks": Derived(lambda inputs: inputs.layout.ranks, frozenset({"ranks"})),
             "copies": Knob("copies"),
         },
         produced_by={"data": _PRODUCED},
-    )
-    output = Output("", "nats", over="live") if evaluates else Output("", "", "loss")
-    return Boundary(
-        path=f"{method} -> {path}",
-        stage="metric" if evaluates else "policy-loss",
-        steps=(step,),
         unused=frozenset({"entropy", "length", "prompt_length"}),
         outputs={_EVALUATION if evaluates else "loss": replace(output, at=Use("losses"), form=Total())},
         settings={"data parallel": {"copies": 1}, "tensor parallel": {"copies": 2}},

@@ -15,7 +15,7 @@ from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -133,17 +133,14 @@ def submit_all(owner: type, rows: list[dict[str, list[Any]]]) -> dict[str, list[
 
 def _boundary(path: str) -> Boundary:
     row = Table({"token": RowTokens("token", "int"), "logprob": RowTokens("rollout_logprob")})
-    step = Step(
+    done, form = Use("done"), Ragged()
+    return one_call(
+        path=f"{path}.submit",
+        stage="batch",
         call=submit_all,
         name="done",
         arguments={"owner": Constant(Function(path)), "rows": EachRow(row)},
         produced_by={"rows": _PRODUCER},
-    )
-    done, form = Use("done"), Ragged()
-    return Boundary(
-        path=f"{path}.submit",
-        stage="batch",
-        steps=(step,),
         outputs={
             "rollout_logprob": Output("B T", "nats", "rollout_logprob", at=done["logprob"], form=form),
             "token": Output("B T", "", "token", at=done["token"], form=form),

@@ -17,12 +17,11 @@ from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.forms import PerRow, Ragged
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response, versions_never_decrease
-from rl_sentinel.adapters.kit.row_codecs import RowPrompt, RowTokens
-from rl_sentinel.adapters.kit.row_outputs import row_outputs
+from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG, ScriptedResponse, fit_to_length, sampling_option
-from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived
+from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived, functions
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Scalar, Settings
 from rl_sentinel.core.claims import claims
@@ -166,20 +165,14 @@ def _digest(payload: Mapping[str, Any]) -> float:
 
 
 #: The data of one request: its prompt, and the response that the server samples.
-_ROW: Mapping[str, Codec] = {
-    "prompt": RowPrompt(),
-    "tokens": RowTokens("token", "int"),
-    "logprobs": RowTokens("rollout_logprob"),
-    "versions": RowTokens("version", "int"),
-}
+_ROW: Mapping[str, Codec] = row_fields("prompt", "tokens", "logprobs", "versions")
 
 
 def _arguments(client: str, path: str) -> dict[str, Codec]:
     return {
         "method": Constant(Function(client)),
         "backend": Constant(Function(path) if path else None),
-        "request": Constant(Function(REQUEST)),
-        "config": Constant(Function(CONFIG)),
+        **functions(request=REQUEST, config=CONFIG),
         "rows": EachRow(Table(_ROW)),
         "room": Derived(lambda inputs: inputs.mini_batch.width),
     }
@@ -190,11 +183,13 @@ def _experts_of_tokens(name: str, path: str) -> Boundary:
 
     Weight updates may abort requests.
     """
-    step = Step(call=request_experts, name="responses", arguments=_arguments(GENERATE, path), produced_by=_PRODUCED)
-    return Boundary(
+    return one_call(
         path=f"{GENERATE} -> {path}.parse_generation_response",
         stage="batch",
-        steps=(step,),
+        call=request_experts,
+        name="responses",
+        arguments=_arguments(GENERATE, path),
+        produced_by=_PRODUCED,
         outputs=row_outputs(Use("responses"), "rollout_logprob", "token"),
         settings={f"{name}, experts": {}},
         claims=claims(_EXPERTS, conserves=True),
@@ -205,19 +200,16 @@ def _experts_of_tokens(name: str, path: str) -> Boundary:
 
 def _request(target: Target, client: str, name: str, path: str, group: str) -> Boundary:
     translation = f" -> {path}.build_generation_request -> {path}.parse_generation_response" if path else ""
-    step = Step(
+    known = {field.name for field in fields(target.find(CONFIG))}
+    knobs = {field: values for field, values in FIELDS[group].items() if field in known}
+    responses, form = Use("responses"), Ragged()
+    return one_call(
+        path=f"{client}{translation}",
+        stage="batch",
         call=send_requests,
         name="responses",
         arguments={**_arguments(client, path), "options": AllSettings()},
         produced_by=_PRODUCED,
-    )
-    known = {field.name for field in fields(target.find(CONFIG))}
-    knobs = {field: values for field, values in FIELDS[group].items() if field in known}
-    responses, form = Use("responses"), Ragged()
-    return Boundary(
-        path=f"{client}{translation}",
-        stage="batch",
-        steps=(step,),
         outputs={
             "rollout_logprob": Output("B T", "nats", "rollout_logprob", at=responses["logprobs"], form=form),
             "token": Output("B T", "", "token", at=responses["tokens"], form=form),

@@ -21,7 +21,7 @@ from rl_sentinel.adapters.kit.requirements import every_row_trains
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -121,7 +121,10 @@ def _update() -> Boundary:
     split = Object(MICRO_BATCH_SPEC, {"n_mbs": MICRO_BATCHES, "granularity": Constant(2)})
     configuration = Object(LM_CONFIG, {"mb_spec": split, "is_critic": Constant(value=True)}, shared=True)
     engine = Object(reward_engine, {"owner": Constant(Function(ENGINE)), "config": configuration})
-    step = Step(
+    result = Use("updated")
+    return one_call(
+        path=f"{TRAIN} -> {ENGINE}.train_batch",
+        stage="policy-loss",
         call=train_pairs,
         name="updated",
         arguments={
@@ -135,12 +138,6 @@ def _update() -> Boundary:
             "logprobs": "rw_trainer.py, train: items with chosen_ids and rejected_ids; fsdp_engine.py, FSDPRWEngine: "
             "micro-batches of whole pairs"
         },
-    )
-    result = Use("updated")
-    return Boundary(
-        path=f"{TRAIN} -> {ENGINE}.train_batch",
-        stage="policy-loss",
-        steps=(step,),
         unused=frozenset({"length"}),
         outputs={"loss": Output("", "", "loss", at=result["loss"])}
         | {n: Output("", "nats", at=result["logged"][n]) for n in _LOGGED},

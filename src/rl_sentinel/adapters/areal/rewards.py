@@ -11,9 +11,9 @@ from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.forms import Cast, PerRow
 from rl_sentinel.adapters.kit.requirements import groups_are_equal, prompts_are_contiguous
 from rl_sentinel.adapters.kit.sequences import FullSequence
-from rl_sentinel.adapters.kit.value_codecs import Knob
+from rl_sentinel.adapters.kit.value_codecs import Knob, knobs
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -44,11 +44,13 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _overlong() -> Boundary:
-    arguments = {"data": rollout(), **{name: Knob(name) for name in PENALTY}}
-    return Boundary(
+    arguments = {"data": rollout(), **knobs(*PENALTY)}
+    return one_call(
         path=OVERLONG,
         stage="reward",
-        steps=(Step(call=OVERLONG, arguments=arguments, produced_by={"data": ROLLOUT}),),
+        call=OVERLONG,
+        arguments=arguments,
+        produced_by={"data": ROLLOUT},
         unused=frozenset({"token", "version", "old_logprob", "length", "prompt_length"}),
         outputs={"reward": Output("B", "reward", "reward", at=Use("data")["rewards"], form=PerRow())},
         settings={"default": PENALTY},
@@ -60,7 +62,9 @@ def _overlong() -> Boundary:
 def _normalization(name: str, settings: Settings) -> Boundary:
     grouped = name != "batch"
     cite = "utils/data.py, Normalization's docstring: 'group' normalizes within fixed-size groups"
-    step = Step(
+    return one_call(
+        path=NORMALIZE,
+        stage="normalize",
         call=f"{NORMALIZE}.__call__",
         name="normalized",
         arguments={
@@ -69,11 +73,6 @@ def _normalization(name: str, settings: Settings) -> Boundary:
             "loss_mask": Column("mask", _FORM, torch.float32),
         },
         produced_by={"loss_mask": f"{_CALLER}: data['loss_mask'].float(), rolled by one position"},
-    )
-    return Boundary(
-        path=NORMALIZE,
-        stage="normalize",
-        steps=(step,),
         outputs={"advantage": Output("B T", "reward", "advantage", at=Use("normalized"), form=_FORM)},
         settings={name: settings},
         claims=claims(cite, scope="group") if grouped else claims(cite, scope="batch"),
@@ -83,7 +82,9 @@ def _normalization(name: str, settings: Settings) -> Boundary:
 
 
 def _kl(kind: str) -> Boundary:
-    step = Step(
+    return one_call(
+        path=KL,
+        stage="kl",
         call=f"{KL}.__call__",
         name="kl",
         arguments={
@@ -92,11 +93,6 @@ def _kl(kind: str) -> Boundary:
             "log_probs_base": Column("ref_logprob", _FORM),
         },
         produced_by={"log_probs": f"{_CALLER}: log-probs of the sampler, float32, rolled by one position"},
-    )
-    return Boundary(
-        path=KL,
-        stage="kl",
-        steps=(step,),
         outputs={"kl": Output("B T", "nats", f"kl.{kind}", at=Use("kl"), form=Cast(_FORM, torch.float32))},
         settings={kind: {"kind": kind}},
         reach=f"actor.kl_estimator={kind}",

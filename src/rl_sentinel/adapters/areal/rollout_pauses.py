@@ -16,13 +16,12 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response, versions_never_decrease
-from rl_sentinel.adapters.kit.row_codecs import RowTokens
-from rl_sentinel.adapters.kit.row_outputs import row_outputs
+from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG
-from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.kit.value_codecs import functions
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 
 #: The controller's methods around a weight update, in the order of the trainer's calls.
@@ -124,21 +123,14 @@ def update_weights(pause: Callable[..., Any], owner: type, rows: list[dict[str, 
 
 
 def _boundary(path: str) -> Boundary:
-    row = {"logprobs": RowTokens("rollout_logprob"), "versions": RowTokens("version", "int")}
-    step = Step(
-        call=update_weights,
-        name="sampled",
-        arguments={
-            "pause": Constant(Function(f"{path}.pause")),
-            "owner": Constant(Function(path)),
-            "rows": EachRow(Table(row)),
-        },
-        produced_by={"rows": _PRODUCER},
-    )
-    return Boundary(
+    row = row_fields("logprobs", "versions")
+    return one_call(
         path=" -> ".join(f"{path}.{name}" for name in METHODS),
         stage="batch",
-        steps=(step,),
+        call=update_weights,
+        name="sampled",
+        arguments={**functions(pause=f"{path}.pause", owner=path), "rows": EachRow(Table(row))},
+        produced_by={"rows": _PRODUCER},
         outputs=row_outputs(Use("sampled"), "rollout_logprob", "version"),
         settings={"weight updates": {}},
         claims=_DOCS,

@@ -11,13 +11,12 @@ from rl_sentinel.adapters.areal.conversations import INTERACTION, RESPONSE
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachPrompt, EachRow, Table
 from rl_sentinel.adapters.kit.requirements import no_empty_response, prompts_are_contiguous
-from rl_sentinel.adapters.kit.row_codecs import Cell, RowPrompt, RowTokens
-from rl_sentinel.adapters.kit.row_outputs import row_outputs
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
+from rl_sentinel.adapters.kit.value_codecs import Knob, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, with_columns
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
@@ -115,31 +114,18 @@ def all_train(inputs: Inputs) -> str:
 
 
 def _sessions() -> Boundary:
-    row = Table(
-        {
-            "prompt": RowPrompt(),
-            "tokens": RowTokens("token", "int"),
-            "logprobs": RowTokens("rollout_logprob"),
-            "versions": RowTokens("version", "int"),
-            "reward": Cell("reward"),
-        }
-    )
-    step = Step(
+    row = Table(row_fields("prompt", "tokens", "logprobs", "versions", "reward"))
+    return one_call(
+        path=f"{CACHE}.export_interactions",
+        stage="batch",
         call=export_sessions,
         name="exported",
         arguments={
-            "cache": Constant(Function(CACHE)),
-            "interaction": Constant(Function(INTERACTION)),
-            "response": Constant(Function(RESPONSE)),
+            **functions(cache=CACHE, interaction=INTERACTION, response=RESPONSE),
             "prompts": EachPrompt(EachRow(row)),
             "turn_discount": Knob("turn_discount"),
         },
         produced_by={"prompts": _PRODUCER},
-    )
-    return Boundary(
-        path=f"{CACHE}.export_interactions",
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"token", "rollout_logprob", "version", "reward", "mask", "group"}),
         outputs=row_outputs(Use("exported"), "rollout_logprob", "token", "mask", "version", "reward"),
         settings=SETTINGS,

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.kit.binding import try_bind
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, knobs
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -36,12 +36,8 @@ _PRODUCER = (
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the manager, with the events that the dispatcher and the executor of rollouts report to it."""
     path = next((path for path in MANAGERS if target.has(path)), "")
-    if not path:
-        return
-    if why := target.fails(path):
-        yield Unbound(path, "batch", why)
-    else:
-        yield from bindable(target, _admitted(path))
+    if path:
+        yield from try_bind(target, path, "batch", lambda: [_admitted(path)])
 
 
 @dataclass
@@ -119,21 +115,18 @@ class Session:
 
 
 def _admitted(path: str) -> Boundary:
-    step = Step(
+    session = Use("session")
+    return one_call(
+        path=path,
+        stage="batch",
         call=count_admitted,
         name="session",
         arguments={
             "make": Constant(Function(path)),
             "rows": Derived(lambda inputs: inputs.batch.rows),
-            **{name: Knob(name) for name in ("finished", "max_staleness", "filtered")},
+            **knobs("finished", "max_staleness", "filtered"),
         },
         produced_by={"max_staleness": _PRODUCER},
-    )
-    session = Use("session")
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"group"}),
         outputs={
             "admitted": Output("", "samples", "admitted", at=session["admitted"]),

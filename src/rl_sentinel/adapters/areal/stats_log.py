@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.forms import Number, PerRow
-from rl_sentinel.adapters.kit.replacement import replaced_globals
+from rl_sentinel.adapters.kit.replacement import nothing, replaced_globals
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 
 OWNER = "areal.utils.stats_logger.StatsLogger"
@@ -23,12 +23,8 @@ _CALLER = (
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of one commit per step, in releases that restore the log."""
-    if not target.has(PATH) or not target.has(f"{OWNER}.load_state_dict"):
-        return
-    if why := target.fails(OWNER):
-        yield Unbound(PATH, "batch", why)
-    else:
-        yield from bindable(target, _boundary())
+    if target.has(f"{OWNER}.load_state_dict"):
+        yield from try_bind(target, PATH, "batch", lambda: [_boundary()])
 
 
 class Services:
@@ -59,37 +55,30 @@ def commit_steps(owner: Any, rows: int) -> dict[str, Any]:  # noqa: ANN401 - the
 
 def _commit(owner: Any, services: Services, steps: range, state: Any = None) -> Any:  # noqa: ANN401 - the target's
     """Commit these steps to a new log, which continues from ``state`` if it is given; return the new state."""
-    methods = {"init": _nothing, "print_stats": _nothing}
+    methods = {"init": nothing, "print_stats": nothing}
     config = SimpleNamespace(stats_logger=SimpleNamespace())
     spec = SimpleNamespace(total_train_epochs=1, steps_per_epoch=len(steps), total_train_steps=len(steps))
     log = type("Log", (owner,), methods)(config, spec)
     log.summary_writer = None
     if state is not None:
         log.load_state_dict(state)
-    silent = SimpleNamespace(log=_nothing)
+    silent = SimpleNamespace(log=nothing)
     with replaced_globals(owner.commit.__globals__, wandb=services, swanlab=silent, trackio=silent):
         for step in steps:
             log.commit(0, step, step, {"loss": float(step)})
     return log.state_dict()
 
 
-def _nothing(*_passed: object, **_options: object) -> None:
-    """Do nothing."""
-
-
 def _boundary() -> Boundary:
-    step = Step(
+    log, form = Use("log"), PerRow("list")
+    return one_call(
+        path=PATH,
+        stage="batch",
         call=commit_steps,
         name="log",
         arguments={"owner": Constant(Function(OWNER)), "rows": Derived(lambda inputs: inputs.batch.rows)},
         produced_by={"rows": _CALLER},
         remembered=True,
-    )
-    log, form = Use("log"), PerRow("list")
-    return Boundary(
-        path=PATH,
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"group"}),
         outputs={
             "step of the log": Output("B", "", "uninterrupted.step", at=log["steps"], form=form),

@@ -13,7 +13,7 @@ from rl_sentinel.adapters.kit.requirements import has_trained_token
 from rl_sentinel.adapters.kit.sequences import PackedSequence
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec
@@ -51,21 +51,18 @@ def _loss(function: Callable[..., Any]) -> Boundary:
     from_logits = "logits" in inspect.signature(function).parameters
     if from_logits:
         outputs = {"logits": Column("logits", PackedSequence(shift=1))}
-    step = Step(
-        call=logged_loss,
-        name="result",
-        arguments={"loss": Constant(Function(PATH)), **outputs, "input_": Table(data)},
-        produced_by={"input_": _PADDING},
-    )
     result = Use("result")
     logged = {
         "ppl/avg": Output("", "", "perplexity.mean", over="live"),
         "loss/avg": Output("", "nats", over="live"),
     }
-    return Boundary(
+    return one_call(
         path=PATH,
         stage="policy-loss",
-        steps=(step,),
+        call=logged_loss,
+        name="result",
+        arguments={"loss": Constant(Function(PATH)), **outputs, "input_": Table(data)},
+        produced_by={"input_": _PADDING},
         unused=frozenset({"prompt_length", "length"} | ({"entropy", "token"} if not from_logits else set())),
         outputs={"loss": Output("", "", "loss", at=result["loss"])}
         | {

@@ -15,11 +15,12 @@ from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.forms import Ragged
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.row_codecs import RowPrompt, RowTokens
-from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.kit.row_codecs import RowTokens
+from rl_sentinel.adapters.kit.row_outputs import row_fields
+from rl_sentinel.adapters.kit.value_codecs import functions
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 
 SCORE = f"{GENERATE.rpartition('.')[0]}.compute_logp"
@@ -94,28 +95,14 @@ def _answer(payload: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any
 
 
 def _scored(name: str, backend: str) -> Boundary:
-    row = Table(
-        {
-            "data": Table(rollout().parts),
-            "prompt": RowPrompt(),
-            "mask": RowTokens("mask", "int"),
-            "teacher": RowTokens("ref_logprob"),
-        }
-    )
-    step = Step(
-        call=score,
-        name="scored",
-        arguments={
-            "method": Constant(Function(SCORE)),
-            "backend": Constant(Function(backend)),
-            "rows": EachRow(row),
-        },
-        produced_by={"rows": f"{ROLLOUT}; {_CALLER}"},
-    )
-    return Boundary(
+    row = Table({"data": Table(rollout().parts), **row_fields("prompt", "mask"), "teacher": RowTokens("ref_logprob")})
+    return one_call(
         path=f"{SCORE} -> {backend}.parse_score_response",
         stage="batch",
-        steps=(step,),
+        call=score,
+        name="scored",
+        arguments={**functions(method=SCORE, backend=backend), "rows": EachRow(row)},
+        produced_by={"rows": f"{ROLLOUT}; {_CALLER}"},
         unused=frozenset({"token", "version", "reward", "old_logprob"}),
         outputs={"ref_logprob": Output("B T", "nats", "ref_logprob", at=Use("scored"), form=Ragged())},
         settings={name: {}},

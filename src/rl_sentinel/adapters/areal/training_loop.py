@@ -10,12 +10,12 @@ from typing import Any
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachPrompt, EachRow, Table
 from rl_sentinel.adapters.kit.forms import PerRow, Ragged
-from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
+from rl_sentinel.adapters.kit.replacement import bare_instance, nothing, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response, prompts_are_contiguous
 from rl_sentinel.adapters.kit.row_codecs import Cell, RowTokens
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -140,7 +140,7 @@ def train_step(
     role = partial(Role, prompts, by_prompt=by_prompt)
     actor, critic = role("prox_logp"), role("values")
     trainer = bare_instance(
-        type("Trainer", (owner,), dict.fromkeys(_SILENT, _nothing)),
+        type("Trainer", (owner,), dict.fromkeys(_SILENT, nothing)),
         config=_config(),
         recover_info=None,
         train_dataloader=[None],
@@ -167,25 +167,11 @@ def _rows(prompt: dict[str, Any], key: str) -> list[list[float]]:
     return rows
 
 
-def _nothing(*_passed: object, **_options: object) -> None:
-    """Do nothing."""
-
-
 def _boundary(owner: str, models: tuple[str, ...], *, by_prompt: bool) -> Boundary:
     columns = {**_ROLLOUT, **{key: _MODELS[key] for key in models}}
     row = Table(
         {key: RowTokens(column, "int" if column == "token" else "float") for key, column in columns.items()}
         | {"rewards": Cell("reward")}
-    )
-    step = Step(
-        call=train_step,
-        name="trained",
-        arguments={
-            "owner": Constant(Function(owner)),
-            "prompts": EachPrompt(EachRow(row)),
-            "by_prompt": Constant(by_prompt),
-        },
-        produced_by={"prompts": _PRODUCER},
     )
     trained, form = Use("trained"), Ragged()
     outputs = {
@@ -195,10 +181,17 @@ def _boundary(owner: str, models: tuple[str, ...], *, by_prompt: bool) -> Bounda
     }
     outputs["values of the critic's update"] = Output("B T", "reward", "value", at=trained["critic"], form=form)
     outputs["rewards"] = Output("B", "reward", "reward", at=trained["rewards"], form=PerRow("list"))
-    return Boundary(
+    return one_call(
         path=f"{owner}.train",
         stage="batch",
-        steps=(step,),
+        call=train_step,
+        name="trained",
+        arguments={
+            "owner": Constant(Function(owner)),
+            "prompts": EachPrompt(EachRow(row)),
+            "by_prompt": Constant(by_prompt),
+        },
+        produced_by={"prompts": _PRODUCER},
         outputs=outputs,
         claims=_DOCS,
         reach="a run with critic, reference, teacher and recomputed log-probs",

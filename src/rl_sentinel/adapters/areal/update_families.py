@@ -7,7 +7,7 @@ from rl_sentinel.adapters.areal.arguments import REJECTION
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.sequences import FullSequence
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, constants
 from rl_sentinel.core.boundary import Output
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
@@ -111,14 +111,14 @@ ACTOR_FAMILIES: Mapping[str, Family] = {
         settings=CLIP,
         words={
             "use_decoupled_loss": Constant(value=True),
-            "rejection_sampling": Object(REJECTION, {"level": Constant("token"), "upper": Constant(5.0)}),
+            "rejection_sampling": Object(REJECTION, constants(level="token", upper=5.0)),
         },
         claims=_RATIO | _MEAN,
         sampler="rollout_logprob",
     ),
     "m2po": Family(
         settings=CLIP,
-        words={"use_decoupled_loss": Constant(value=True), "m2_threshold": Constant(0.04)},
+        words=constants(use_decoupled_loss=True, m2_threshold=0.04),
         claims=_RATIO | _MEAN,
         sampler="rollout_logprob",
     ),

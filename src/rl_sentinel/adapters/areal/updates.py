@@ -37,10 +37,10 @@ from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.requirements import has_trained_token
 from rl_sentinel.adapters.kit.sequences import AttentionMask, FullSequence, TokenVersions
-from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Knob, constants
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, with_columns
-from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Stage, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.codec import Codec, Inputs
 
@@ -232,23 +232,19 @@ def _boundary(  # noqa: PLR0913 - the parts in which the updates differ
         "versions": TokenVersions(),
         **data,
     }
-    step = Step(
+    result = Use("updated")
+    return one_call(
+        path=method if rows else f"{method} -> {engine.train}",
+        stage="metric" if rows else stage,
         call=update,
         name="updated",
         arguments={
             "method": Constant(Function(method)),
             "trainer": Object(trainer, {**takes_config, "engine": fake}, shared=True),
             "data": Table(table),
-            "log": Constant(tuple(n.removesuffix("/avg").rpartition("/")[2] for n in logged)),
-            "ranks": Constant(engine.ranks),
+            **constants(log=tuple(n.removesuffix("/avg").rpartition("/")[2] for n in logged), ranks=engine.ranks),
         },
         produced_by={"data": f"{ROLLOUT}; {_UPDATE}"},
-    )
-    result = Use("updated")
-    return Boundary(
-        path=method if rows else f"{method} -> {engine.train}",
-        stage="metric" if rows else stage,
-        steps=(step,),
         reads=frozenset({"reward", "mask", "length", "prompt_length"}) if rows else frozenset(),
         unused=frozenset({"version", "reward", "token_reward", "length", "prompt_length"}),
         outputs=({} if rows else {"loss": Output("", "", "loss", at=result["loss"])})

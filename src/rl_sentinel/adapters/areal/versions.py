@@ -20,12 +20,11 @@ from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import last_token_trains, no_empty_response, versions_never_decrease
-from rl_sentinel.adapters.kit.row_codecs import RowTokens
-from rl_sentinel.adapters.kit.row_outputs import row_outputs
+from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG, fit_to_length
-from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.kit.value_codecs import Constant, functions
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
@@ -147,29 +146,16 @@ def _completion(data: dict[str, Tensor], record: dict[str, Any]) -> Tensor:
 
 
 def _generated(path: str) -> Boundary:
-    row = Table(
-        {
-            "tokens": RowTokens("token", "int"),
-            "logprobs": RowTokens("rollout_logprob"),
-            "versions": RowTokens("version", "int"),
-        }
-    )
-    step = Step(
+    row = Table(row_fields("tokens", "logprobs", "versions"))
+    return one_call(
+        path=path,
+        stage="batch",
         call=generate,
         name="responses",
-        arguments={
-            "method": Constant(Function(path)),
-            "request": Constant(Function("areal.api.io_struct.ModelRequest")),
-            "rows": EachRow(row),
-        },
+        arguments={**functions(method=path, request="areal.api.io_struct.ModelRequest"), "rows": EachRow(row)},
         produced_by={
             "rows": "remote_inf_engine.py and inf_bridge.py, agenerate: an aborted request continues with new weights"
         },
-    )
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         outputs=row_outputs(Use("responses"), "rollout_logprob", "token", "version"),
         claims=claims(_ENDS, conserves=True),
         reach="every run whose weights are updated while it samples",
@@ -179,16 +165,13 @@ def _generated(path: str) -> Boundary:
 
 def _dumped() -> Boundary:
     names = {"head_version": "oldest_version", "tail_version": "newest_version"}
-    step = Step(
+    return one_call(
+        path=DUMP,
+        stage="metric",
         call=dump_versions,
         name="dumped",
         arguments={"method": Constant(Function(DUMP)), "data": Table(rollout().parts)},
         produced_by={"data": ROLLOUT},
-    )
-    return Boundary(
-        path=DUMP,
-        stage="metric",
-        steps=(step,),
         unused=frozenset({"token", "reward", "old_logprob", "length", "prompt_length"}),
         outputs={
             name: Output("B", "updates", quantity, at=Use("dumped")[name], form=PerRow("list"))

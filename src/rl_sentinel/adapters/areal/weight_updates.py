@@ -12,12 +12,11 @@ from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.engines_at_update import Engines, columns
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.row_codecs import RowTokens
-from rl_sentinel.adapters.kit.row_outputs import row_outputs
-from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
+from rl_sentinel.adapters.kit.value_codecs import functions
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 
 _METHOD = "_update_weights_from_distributed"
@@ -110,21 +109,14 @@ def updated(method: Callable[..., Any], owner: type, rows: list[dict[str, Any]])
 
 
 def _boundary(owner: str) -> Boundary:
-    row = {"logprobs": RowTokens("rollout_logprob"), "versions": RowTokens("version", "int")}
-    step = Step(
-        call=updated,
-        name="updated",
-        arguments={
-            "method": Constant(Function(f"{owner}.{_METHOD}")),
-            "owner": Constant(Function(owner)),
-            "rows": EachRow(Table(row)),
-        },
-        produced_by={"rows": "trainer/rl_trainer.py, train: actor.update_weights after each step; rollouts continue"},
-    )
-    return Boundary(
+    row = row_fields("logprobs", "versions")
+    return one_call(
         path=f"{owner}.{_METHOD}",
         stage="batch",
-        steps=(step,),
+        call=updated,
+        name="updated",
+        arguments={**functions(method=f"{owner}.{_METHOD}", owner=owner), "rows": EachRow(Table(row))},
+        produced_by={"rows": "trainer/rl_trainer.py, train: actor.update_weights after each step; rollouts continue"},
         outputs=row_outputs(Use("updated"), "rollout_logprob", "version"),
         settings={"two buckets": {}},
         claims=_CLAIMS,

@@ -8,10 +8,10 @@ from typing import Any
 from rl_sentinel.adapters.areal.staleness import MANAGERS, Session, Weights
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.kit.value_codecs import Derived, functions, knobs
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 
 CONTROLLER = "areal.infra.controller.rollout_controller.RolloutController"
@@ -145,25 +145,18 @@ async def _nothing(*_passed: object, **_options: object) -> list[object]:
 
 
 def _admitted() -> Boundary:
-    step = Step(
+    return one_call(
+        path=f"{START} -> {PATH}",
+        stage="batch",
         call=admitted_by_worker,
         name="admitted",
         arguments={
-            "start": Constant(Function(START)),
-            "controller": Constant(Function(CONTROLLER)),
-            "initialize": Constant(Function(PATH)),
-            "executor": Constant(Function(EXECUTOR)),
+            **functions(start=START, controller=CONTROLLER, initialize=PATH, executor=EXECUTOR),
             "rows": Derived(lambda inputs: inputs.batch.rows),
-            "finished": Knob("finished"),
-            "max_staleness": Knob("max_staleness"),
+            **knobs("finished", "max_staleness"),
         },
         produced_by={"rows": _CALLER},
         remembered=True,
-    )
-    return Boundary(
-        path=f"{START} -> {PATH}",
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"group"}),
         outputs={"admitted by a worker": Output("", "samples", "admitted", at=Use("admitted"))},
         settings={"one behind": {"finished": 2, "max_staleness": 1}},

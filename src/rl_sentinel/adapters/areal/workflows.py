@@ -14,13 +14,12 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.row_codecs import Cell, RowPrompt, RowTokens
-from rl_sentinel.adapters.kit.row_outputs import row_outputs
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
+from rl_sentinel.adapters.kit.value_codecs import functions, knobs
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, with_columns
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
@@ -251,34 +250,19 @@ def has_prompt(inputs: Inputs) -> str:
 
 
 def _episodes(path: str, settings: Mapping[str, Settings]) -> Boundary:
-    row = Table(
-        {
-            "prompt": RowPrompt(),
-            "tokens": RowTokens("token", "int"),
-            "mask": RowTokens("mask", "int"),
-            "logprobs": RowTokens("rollout_logprob"),
-            "versions": RowTokens("version", "int"),
-            "reward": Cell("reward"),
-        }
-    )
-    step = Step(
+    row = Table(row_fields("prompt", "tokens", "mask", "logprobs", "versions", "reward"))
+    domain = train_all if len(settings) == 1 else train_both_ends
+    return one_call(
+        path=f"{path}.arun_episode",
+        stage="batch",
         call=run_episodes,
         name="episodes",
         arguments={
-            "make": Constant(Function(path)),
-            "config": Constant(Function(CONFIG)),
-            "response": Constant(Function(RESPONSE)),
+            **functions(make=path, config=CONFIG, response=RESPONSE),
             "rows": EachRow(row),
-            "end": Knob("end"),
-            "turn_discount": Knob("turn_discount"),
+            **knobs("end", "turn_discount"),
         },
         produced_by={"rows": _PRODUCER},
-    )
-    domain = train_all if len(settings) == 1 else train_both_ends
-    return Boundary(
-        path=f"{path}.arun_episode",
-        stage="batch",
-        steps=(step,),
         outputs=row_outputs(Use("episodes"), "rollout_logprob", "token", "mask", "version", "reward"),
         settings=settings,
         domain=domain,

@@ -6,7 +6,7 @@ from typing import Any
 
 from rl_sentinel.adapters.kit.forms import Number
 from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant
-from rl_sentinel.core.boundary import Boundary, Output, Step
+from rl_sentinel.core.boundary import Boundary, Output, one_call
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Scalar, Settings
 from rl_sentinel.core.claims import claims
@@ -63,10 +63,14 @@ def bind_arriving(  # noqa: PLR0913 - the parts of one description
         fakes: dotted path -> the function that replaces the function at this path during the call.
     """
     passed = {**arguments, "options": AllSettings(), "places": Constant(dict(places))}
-    return Boundary(
+    return one_call(
         path=path,
         stage="config",
-        steps=(Step(call=call, name="arrived", arguments=passed, fakes=fakes, remembered=True),),
+        call=call,
+        name="arrived",
+        arguments=passed,
+        fakes=fakes,
+        remembered=True,
         outputs=arriving_outputs(Use("arrived"), places),
         settings=settings,
         claims=claims(cite),

@@ -1,12 +1,13 @@
 """Adapt a boundary to a release: locate its functions, and drop arguments that their signatures do not have."""
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from rl_sentinel.adapters.kit.value_codecs import Spread
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Stage, Step, Unbound
 from rl_sentinel.core.errors import Absent, Unbindable
 
 
@@ -29,6 +30,21 @@ def bindable(target: Target, *boundaries: Boundary, optional: bool = False) -> I
         if unbound not in reported:
             reported.add(unbound)
             yield unbound
+
+
+def try_bind(
+    target: Target, path: str, stage: Stage, make: Callable[[], Iterable[Boundary]], *, required: bool = False
+) -> Iterator[Boundary | Unbound]:
+    """Yield the boundaries of a function, or ``Unbound`` with the reason if it cannot be used.
+
+    Unless ``required``, nothing is yielded if the function, or a name that ``make`` looks up, does not exist.
+    """
+    try:
+        target.find(path)
+        yield from bindable(target, *make())
+    except Unbindable as why:
+        if required or not isinstance(why, Absent):
+            yield Unbound(path, stage, str(why))
 
 
 def fit_to_release(target: Target, boundary: Boundary) -> Boundary:
@@ -98,3 +114,8 @@ def _match_parameters(target: Target, step: Step) -> Step:
     if unknown:
         raise Unbindable(f"{step.call} has no parameter {min(unknown)!r}, which the adapter passes")
     return step if len(known) == len(step.arguments) else replace(step, arguments=known)
+
+
+def present(target: Target, fakes: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
+    """The fakes whose names exist in this release."""
+    return {path: fake for path, fake in fakes.items() if target.has(path)}

@@ -10,9 +10,9 @@ from rl_sentinel.adapters.kit.containers import EachRow
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Knob, functions
 from rl_sentinel.core.boundary import Boundary, Step
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims
 
@@ -79,12 +79,11 @@ def fp8_boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
 
     ``code`` has the path of each function by its parameter. The result has the rows by the key ``logprobs``.
     """
-    functions = {name: Constant(Function(place)) for name, place in code.items()}
     rows = EachRow(RowTokens("rollout_logprob"))
     step = Step(
         call=call,
         name="weights",
-        arguments={**functions, "rows": rows, "block": Knob("block")},
+        arguments={**functions(**code), "rows": rows, "block": Knob("block")},
         produced_by={"rows": produced},
     )
     return Boundary(

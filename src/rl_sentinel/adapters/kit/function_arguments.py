@@ -9,7 +9,7 @@ from rl_sentinel.adapters.kit.annotated_axes import item_class
 from rl_sentinel.adapters.kit.numbers import formula_names
 from rl_sentinel.adapters.kit.refused_layouts import supported
 from rl_sentinel.adapters.kit.roles import role_of
-from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.kit.value_codecs import constants
 from rl_sentinel.core.boundary import Stage
 from rl_sentinel.core.case import Scalar
 from rl_sentinel.core.codec import Codec
@@ -51,7 +51,7 @@ class Arguments:
 
     def pass_numbers(self, numbers: Mapping[str, float]) -> None:
         """Pass these numbers to the parameters, instead of their defaults."""
-        self.codecs |= {name: Constant(x) for name, x in numbers.items()}
+        self.codecs |= constants(**numbers)
         self.numbers |= {formula: x for name, x in numbers.items() for formula in formula_names(role_of(name))}
 
 

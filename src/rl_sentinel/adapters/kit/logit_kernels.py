@@ -10,7 +10,7 @@ from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.forms import AfterPrompt, Padded
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.process_group import one_process_group
-from rl_sentinel.core.boundary import Boundary, Output, Step
+from rl_sentinel.core.boundary import Boundary, Output, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec
@@ -90,7 +90,9 @@ def bind_backward(  # noqa: PLR0913 - the parts of one description
     fakes: Mapping[str, Callable[..., Any]] | None = None,
 ) -> Boundary:
     """The boundary of the custom backward pass of a function of logits."""
-    step = Step(
+    return one_call(
+        path=path,
+        stage="batch",
         call=gradient_at_token,
         name="slope",
         arguments={
@@ -101,11 +103,6 @@ def bind_backward(  # noqa: PLR0913 - the parts of one description
         },
         fakes=fakes or {},
         produced_by={"1": produced_by},
-    )
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         outputs={"slope": Output("B T", "", "", at=Use("slope"), form=Padded())},
         settings={setting: {}},
         claims=claims(cite),
@@ -133,19 +130,16 @@ def bind_logits(  # noqa: PLR0913 - the parts of one description
         passed["tokens"] = Column("token", AfterPrompt(0) if sequences else Padded())
     ordered = [*([Constant(Function(path))] if call is not None else []), *passed.values()]
     positional: dict[str, Codec] = {str(n): codec for n, codec in enumerate(ordered)}
-    step = Step(
+    definition = claims(cite, output_algorithms={quantity: FORMULAS[quantity]})
+    return one_call(
+        path=path,
+        stage="batch",
         call=call or path,
         name="made",
         arguments={**positional, **(arguments or {})},
         optional=frozenset(arguments or {}),
         fakes=fakes or {},
         produced_by={"1" if call else "0": produced_by},
-    )
-    definition = claims(cite, output_algorithms={quantity: FORMULAS[quantity]})
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"logits", "token"} if quantity == "logprob" else {"logits"}),
         outputs={quantity: Output("B T", UNITS[quantity], quantity, at=Use("made"), form=Padded())},
         settings={setting: {}},

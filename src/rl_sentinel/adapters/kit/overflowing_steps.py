@@ -10,7 +10,7 @@ from rl_sentinel.adapters.kit.codecs import Labels
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.incomplete_rows import unless_refused
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
-from rl_sentinel.core.boundary import Boundary, Output, Step
+from rl_sentinel.core.boundary import Boundary, Output, one_call
 from rl_sentinel.core.call import Function, Use
 
 #: Largest norm of a gradient, above any norm of a case, so that nothing finite is clipped.
@@ -49,7 +49,10 @@ def _after_step(owner: Any, take: Take, gradient: list[float]) -> list[float]:  
 
 def overflow_boundary(path: str, take: Take, reach: str, *, owner: str = "") -> Boundary:
     """The boundary of ``path``, which takes the optimizer step; ``owner`` if it is not the class of this method."""
-    step = Step(
+    steps, form = Use("steps"), PerRow("list")
+    return one_call(
+        path=path,
+        stage="step",
         call=overflowing_steps,
         name="steps",
         arguments={
@@ -59,12 +62,6 @@ def overflow_boundary(path: str, take: Take, reach: str, *, owner: str = "") -> 
             "number": Knob("number"),
         },
         produced_by={"gradient": _GRADIENT},
-    )
-    steps, form = Use("steps"), PerRow("list")
-    return Boundary(
-        path=path,
-        stage="step",
-        steps=(step,),
         outputs={
             "weights": Output("B", at=steps["weights"], form=form),
             "weights changed by such a gradient": Output(

@@ -6,6 +6,10 @@ from contextlib import contextmanager
 from typing import Any
 
 
+def nothing(*_passed: object, **_options: object) -> None:
+    """Do nothing, in place of a function that needs a device, waits or logs."""
+
+
 @contextmanager
 def replaced_globals(*modules: dict[str, Any], **values: Any) -> Iterator[None]:  # noqa: ANN401 - globals of a module
     """Set globals of the modules until the context ends; a name that a module lacks is not added to it.

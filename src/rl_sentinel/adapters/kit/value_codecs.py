@@ -8,7 +8,7 @@ import torch
 from typing_extensions import override
 
 from rl_sentinel.core.batch import MODEL_COLUMNS, with_columns
-from rl_sentinel.core.call import Use
+from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Scalar, Settings
 from rl_sentinel.core.codec import Codec, Inputs, Sizes
 from rl_sentinel.core.layout import Axis
@@ -164,3 +164,18 @@ class Computed(Codec):
         kind = getattr(torch, cast)
         changed = {name: getattr(batch, name).to(kind) for name in self.of & MODEL_COLUMNS}
         return self.compute(replace(inputs, batch=with_columns(batch, **changed)))
+
+
+def constants(**values: Any) -> dict[str, Codec]:  # noqa: ANN401 - plain values
+    """A :class:`Constant` for each argument."""
+    return {name: Constant(value) for name, value in values.items()}
+
+
+def functions(**paths: str) -> dict[str, Codec]:
+    """The function or class of the target at a dotted path, for each argument."""
+    return {name: Constant(Function(path)) for name, path in paths.items()}
+
+
+def knobs(*names: str) -> dict[str, Codec]:
+    """A :class:`Knob` for each argument, by the name of the argument."""
+    return {name: Knob(name) for name in names}

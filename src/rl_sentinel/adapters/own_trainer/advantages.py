@@ -11,9 +11,6 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.batch_steps import batch_step, by_name
-from rl_sentinel.adapters.kit.prompt_groups import BY_POSITION, FixedGroups, GroupsOf
-from rl_sentinel.adapters.kit.roles import role_of
-from rl_sentinel.adapters.kit.user_layouts import Domains
 from rl_sentinel.adapters.own_trainer.batch_episodes import TRAIN, episodes_of
 from rl_sentinel.adapters.own_trainer.code_numbers import with_numbers_of_code
 from rl_sentinel.adapters.own_trainer.composition import (
@@ -27,11 +24,10 @@ from rl_sentinel.adapters.own_trainer.composition import (
     settable_claims,
     stated_claims,
 )
-from rl_sentinel.adapters.user_claims import USUAL
+from rl_sentinel.adapters.own_trainer.groups_by_position import with_groups
 from rl_sentinel.core.batch import COLUMNS, Batch, with_columns
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Settings
-from rl_sentinel.core.errors import SentinelError
 
 BUILD_BATCH = f"{TRAIN}.update.training_batch.build_training_batch"
 
@@ -51,7 +47,6 @@ def advantages(composed: Composition) -> Boundary:
     own = ":" in composed.recipe.estimator.name
     names = formula_names(numbers, "advantage", own=own)
     of_rows = _whole_responses if composed.recipe.rollout.turns == 1 else None
-    groups = FixedGroups(composed.recipe.rollout.responses) if own and _groups_by_position(composed, numbers) else None
 
     def compute(batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
         changed = composed.with_numbers(estimator=changed_numbers(numbers, names, settings))
@@ -77,7 +72,6 @@ def advantages(composed: Composition) -> Boundary:
         f"{TRAIN}.update.training_batch.response_logprobs": _column("logprob"),
         f"{TRAIN}.update.training_batch.squared_probabilities": _column("pi_squared"),
     }
-    domains = tuple(domain for domain in (of_rows, groups) if domain is not None)
     boundary = Boundary(
         path=BUILD_BATCH,
         stage="advantage",
@@ -85,36 +79,13 @@ def advantages(composed: Composition) -> Boundary:
         outputs=by_name({"advantage": Output("B T", "reward", "advantage")}),
         settings={SETTING: in_formulas or {"estimator": composed.recipe.estimator.name}},
         claims=claims_of("estimator", composed, _advantage_claims(composed, reads, numbers, names)),
-        domain=Domains(domains) if groups is not None else of_rows,
-        requires=() if groups is None else (*BY_POSITION, GroupsOf(groups.size)),
+        domain=of_rows,
         own=own or bool(composed.recipe.path),
         has_dead_rows=composed.recipe.rollout.unended == "reject" or bool(choices.rejections),
     )
-    return with_numbers_of_code(composed, boundary, choices.estimator) if own else boundary
-
-
-def _groups_by_position(composed: Composition, numbers: Settings) -> bool:
-    """Whether an estimator compares the responses of a prompt, but reads no prompt ids.
-
-    The trainer passes as many adjacent responses per prompt as the recipe samples.
-
-    Raises:
-        SentinelError: if a parameter has another number of responses.
-    """
-    rollout, claims = composed.recipe.rollout, stated_claims(composed, "estimator", "advantage")
-    by_step = rollout.turns > 1 and not rollout.merged
-    read = inspect.signature(composed.selection.choices.estimator).parameters
-    if by_step or rollout.responses == 1 or "group" in read:
-        return False
-    sizes = [name for name in numbers if role_of(name) == "group_size"]
-    for name in sizes:
-        if numbers[name] != rollout.responses:
-            raise SentinelError(
-                f"estimator.{name} is {numbers[name]}, expected {rollout.responses}, the value of rollout.responses: "
-                "the estimator groups responses by their position"
-            )
-    implied = USUAL["advantage"].get(claims.get("algorithm", ""), {})
-    return bool(sizes) or "group" in (claims.get("scope"), implied.get("scope"))
+    if not own:
+        return boundary
+    return with_numbers_of_code(composed, with_groups(composed, boundary, numbers), choices.estimator)
 
 
 def _whole_responses(batch: Batch) -> Batch:

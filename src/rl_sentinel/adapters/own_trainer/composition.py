@@ -9,7 +9,7 @@ from typing import Any
 from rl_sentinel.adapters.kit.numbers import numbers_by_name
 from rl_sentinel.adapters.own_trainer.batch_episodes import TRAIN
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.user_claims import algorithm_of, known_algorithms, names_method
+from rl_sentinel.adapters.user_claims import USUAL, algorithm_of, known_algorithms, names_method
 from rl_sentinel.core.batch import COLUMNS
 from rl_sentinel.core.boundary import Stage
 from rl_sentinel.core.case import Settings
@@ -76,7 +76,8 @@ def compose(target: Target, tables: Mapping[str, Any], parts: tuple[str, ...]) -
 def stated_claims(composed: Composition, table: str, stage: Stage) -> dict[str, str]:
     """``CLAIMS`` about the function that a table of the recipe names, with the algorithm as formulas name it.
 
-    The algorithm may be the name of a method, such as Dr. GRPO. An algorithm that exists only for the other function
+    The algorithm may be the name of a method, such as Dr. GRPO. That of an estimator implies further claims, as in an
+    audit of the function alone; those in ``CLAIMS`` replace them. An algorithm that exists only for the other function
     (an estimator or a loss) is left out. If both are in one file, so is a method that is an algorithm of the other one.
 
     Raises:
@@ -101,7 +102,9 @@ def stated_claims(composed: Composition, table: str, stage: Stage) -> dict[str, 
     of_other = bool(algorithm_of(stated, other_stage)[0]) and not names_method(stated, other_stage)
     if not found or (shared and of_other and names_method(stated, stage)):
         return claims
-    return {key: text for key, text in more.items() if key != "aggregation"} | claims | {"algorithm": found}
+    usual = USUAL["advantage"].get(found, {}) if stage == "advantage" else {}
+    implied = {key: text for key, text in {**usual, **more}.items() if key != "aggregation"}
+    return implied | claims | {"algorithm": found}
 
 
 def settable_claims(claims: Mapping[str, str], names: Mapping[str, tuple[str, ...]]) -> dict[str, str]:

@@ -2,73 +2,14 @@
 
 import importlib
 import json
-from collections.abc import Iterator
 from dataclasses import make_dataclass
 from functools import partial
 from pathlib import Path
 from types import ModuleType
 
-from rl_sentinel.adapters.framework import Framework
+from rl_sentinel.adapters.framework import Framework, boundaries_of
 from rl_sentinel.adapters.installation import Installation, requirement
 from rl_sentinel.adapters.kit.record import Record, field
-from rl_sentinel.adapters.skyrl import (
-    advantages,
-    async_rollout,
-    configuration,
-    context_parallel,
-    conversations,
-    correction,
-    critic_worker,
-    cut_trajectories,
-    dynamic_sampling,
-    engine_replies,
-    evaluation,
-    evaluation_dump,
-    forward_passes,
-    generator,
-    generator_metrics,
-    incomplete_outputs,
-    inference_clients,
-    kl,
-    learning_rates,
-    logit_functions,
-    loop_steps,
-    lora_servers,
-    losses,
-    megatron_worker,
-    mesh_dispatch,
-    meta_init,
-    metrics,
-    micro_batch_counts,
-    micro_batches,
-    mini_batches,
-    model_forward,
-    optimizer_rates,
-    optimizers,
-    overflowing_steps,
-    overlong_penalty,
-    overrides,
-    packed_supervised,
-    prompt_filters,
-    prompt_mean,
-    prompts,
-    rollout,
-    staleness,
-    step_merging,
-    supervised,
-    supervised_evaluation,
-    supervised_loop,
-    tinker_backend,
-    tinker_losses,
-    tinker_sampling,
-    trainer,
-    training_loop,
-    weight_buckets,
-    weight_updates,
-    worker,
-)
-from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Unbound
 
 #: Packages that SkyRL's functions call, so that a stub is not enough. tqdm's ``gather`` runs the conversations.
 LIGHT = """
@@ -84,66 +25,16 @@ IMPORTED = (
     "sqlmodel torchdata tqdm transformers uvicorn"
 )
 
-
-def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    modules = (
-        trainer,
-        advantages,
-        kl,
-        logit_functions,
-        context_parallel,
-        correction,
-        losses,
-        prompt_mean,
-        forward_passes,
-        mesh_dispatch,
-        model_forward,
-        meta_init,
-        worker,
-        critic_worker,
-        megatron_worker,
-        supervised,
-        packed_supervised,
-        tinker_backend,
-        tinker_losses,
-        tinker_sampling,
-        prompts,
-        inference_clients,
-        engine_replies,
-        generator,
-        generator_metrics,
-        rollout,
-        incomplete_outputs,
-        overlong_penalty,
-        async_rollout,
-        step_merging,
-        prompt_filters,
-        dynamic_sampling,
-        cut_trajectories,
-        training_loop,
-        weight_updates,
-        weight_buckets,
-        lora_servers,
-        loop_steps,
-        supervised_evaluation,
-        supervised_loop,
-        metrics,
-        evaluation,
-        evaluation_dump,
-        conversations,
-        configuration,
-        overrides,
-        staleness,
-        micro_batches,
-        micro_batch_counts,
-        mini_batches,
-        learning_rates,
-        optimizer_rates,
-        optimizers,
-        overflowing_steps,
-    )
-    for module in modules:
-        yield from module.boundaries(target)
+#: The modules with boundaries, in the order in which they are bound.
+MODULES = """
+trainer advantages kl logit_functions context_parallel correction losses prompt_mean forward_passes mesh_dispatch
+model_forward meta_init worker critic_worker megatron_worker supervised packed_supervised tinker_backend tinker_losses
+tinker_sampling prompts inference_clients engine_replies generator generator_metrics rollout incomplete_outputs
+overlong_penalty async_rollout step_merging prompt_filters dynamic_sampling cut_trajectories training_loop
+weight_updates weight_buckets lora_servers loop_steps supervised_evaluation supervised_loop metrics evaluation
+evaluation_dump conversations configuration overrides staleness micro_batches micro_batch_counts mini_batches
+learning_rates optimizer_rates optimizers overflowing_steps
+"""
 
 
 def _ray() -> ModuleType:
@@ -215,7 +106,7 @@ FRAMEWORK = Framework(
     package="skyrl",
     former=("skyrl_train",),
     distribution="skyrl",
-    boundaries=_boundaries,
+    boundaries=boundaries_of(__name__, MODULES),
     light=lambda _version: LIGHT,
     installation=_installation,
     fakes={

@@ -11,7 +11,7 @@ from rl_sentinel.adapters.kit.roles import by_role, takes
 from rl_sentinel.adapters.kit.value_codecs import Knob
 from rl_sentinel.adapters.skyrl.arguments import MODULE, PRODUCED_BY, UIDS, Arguments, arguments
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
@@ -85,16 +85,13 @@ def _boundary(name: str, function: Callable[..., Any], forms: Arguments) -> Boun
         families["no-std"] = {"grpo_norm_by_std": False}
     if temporal:
         families["discounted"] = {"gamma": 0.9, "lambd": 0.95}
-    step = Step(
+    return one_call(
+        path=path,
+        stage="advantage",
         call=path,
         name="result",
         arguments=by_role(function, roles),
         produced_by={"response_mask": PRODUCED_BY},
-    )
-    return Boundary(
-        path=path,
-        stage="advantage",
-        steps=(step,),
         unused=frozenset() if temporal else frozenset({"token_reward"}),
         outputs=advantage_outputs(forms, Use("result")[0], Use("result")[1]),
         settings=families,

@@ -8,7 +8,7 @@ from rl_sentinel.adapters.kit.containers import EachPrompt, Table
 from rl_sentinel.adapters.kit.forms import RightAligned
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import groups_are_equal, no_empty_response, prompts_are_contiguous
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.kit.value_codecs import Derived, Knob, functions
 from rl_sentinel.adapters.skyrl.arguments import Arguments, arguments
 from rl_sentinel.adapters.skyrl.rollout import (
     GENERATED,
@@ -20,7 +20,6 @@ from rl_sentinel.adapters.skyrl.rollout import (
 from rl_sentinel.adapters.skyrl.staleness import MODULE
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Step, Unbound
-from rl_sentinel.core.call import Function
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.errors import Unbindable
@@ -99,8 +98,7 @@ def _training_batch(target: Target, forms: Arguments, settings: Mapping[str, Set
         call=convert_groups,
         name="batch",
         arguments={
-            "owner": Constant(Function(TRAINER)),
-            "group": Constant(Function(GROUP)),
+            **functions(owner=TRAINER, group=GROUP),
             "trainer": trainer_object(target),
             "prompts": EachPrompt(prompt),
             "thrown_away": Knob("thrown_away", 0),

@@ -7,7 +7,7 @@ from rl_sentinel.adapters.kit.result_forms import Accepted
 from rl_sentinel.adapters.skyrl.arguments import STEP_WISE, config
 from rl_sentinel.adapters.skyrl.generator import has_setting
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.errors import Unbindable
@@ -91,10 +91,12 @@ def _validation(target: Target, families: Mapping[str, Settings], claimed: Claim
     except Unbindable as why:
         yield Unbound(PATH, "config", str(why))
         return
-    boundary = Boundary(
+    boundary = one_call(
         path=PATH,
         stage="config",
-        steps=(Step(call=PATH, name="answer", arguments={"cfg": whole}),),
+        call=PATH,
+        name="answer",
+        arguments={"cfg": whole},
         outputs={"accepted": Output("", "", "accepted", form=Accepted())},
         settings=families,
         claims=claimed,

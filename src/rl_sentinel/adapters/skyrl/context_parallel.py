@@ -16,11 +16,11 @@ from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.logit_kernels import FORMULAS
 from rl_sentinel.adapters.kit.rank_threads import gather_from_ranks, rank_number, run_on_ranks
 from rl_sentinel.adapters.kit.replacement import replaced_globals
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Knob, functions
 from rl_sentinel.adapters.process_group import parallel_state_of_one_process
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 
 _MEGATRON = "skyrl.backends.skyrl_train.distributed.megatron"
@@ -117,22 +117,19 @@ def _all_gather(tensor_list: list[Tensor], tensor: Tensor, group: object = None)
 
 
 def _boundary() -> Boundary:
-    step = Step(
+    return one_call(
+        path=LOG_PROBS,
+        stage="batch",
         call=packed_log_probs,
         name="made",
         arguments={
-            "code": Table({name: Constant(Function(path)) for name, path in _CODE.items()}),
+            "code": Table(functions(**_CODE)),
             "logits": Column("logits"),
             "tokens": Column("token"),
             "lengths": Lengths(),
             "ranks": Knob("ranks", 1),
         },
         produced_by={"logits": "megatron_model_wrapper.py, forward_step: the model's output for the packed tokens"},
-    )
-    return Boundary(
-        path=LOG_PROBS,
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"logits", "token", "length"}),
         outputs={"logprob": Output("B T", "nats", "logprob", at=Use("made"), form=Padded())},
         settings={"packed": {}, "packed, two ranks": {"ranks": 2}},

@@ -12,7 +12,7 @@ from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 
 REPLIES = "skyrl.train.generators.utils.get_response_ids_and_loss_mask_from_messages"
@@ -72,7 +72,9 @@ def dataset_differences(encode: Callable[..., Any], added: str, masks: list[list
 
 
 def _boundary(path: str, run: Callable[..., Any], produced_by: str, reach: str) -> Boundary:
-    step = Step(
+    return one_call(
+        path=path,
+        stage="batch",
         call=run,
         name="differ",
         arguments={
@@ -81,11 +83,6 @@ def _boundary(path: str, run: Callable[..., Any], produced_by: str, reach: str) 
             "masks": EachRow(RowTokens("mask", "int")),
         },
         produced_by={"masks": produced_by},
-    )
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"mask", "length"}),
         outputs=difference_outputs(Use("differ")),
         settings=ADDED,

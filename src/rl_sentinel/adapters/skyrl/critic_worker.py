@@ -13,14 +13,14 @@ from rl_sentinel.adapters.kit.configs import Config
 from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, has_trained_token
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Width
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Width, functions
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, PRODUCED_BY, Arguments, all_ones, arguments
 from rl_sentinel.adapters.skyrl.losses import CRITIC
 from rl_sentinel.adapters.skyrl.worker import averages, row_numbers
 from rl_sentinel.adapters.skyrl.worker_fakes import Bar, Strategy, cpu
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import Unbindable
@@ -136,12 +136,13 @@ def _boundary(target: Target, path: str, forms: Arguments) -> Boundary:
     fakes: dict[str, Callable[..., Any]] = {f"{place}.torch.cuda.current_device": cpu}
     if path == UPDATE:
         fakes[f"{place}.torch.distributed.barrier"] = lambda: None
-    step = Step(
+    return one_call(
+        path=f"{path} -> {CRITIC}",
+        stage="value-loss",
         call=train_mini_batch,
         name="trained",
         arguments={
-            "worker": Constant(Function(WORKER)),
-            "loss_fn": Constant(Function(CRITIC)),
+            **functions(worker=WORKER, loss_fn=CRITIC),
             "cfg": Config(CONFIG, knobs_at={"trainer.algorithm.value_clip": "value_clip"}),
             "reads_section": Constant("self.cfg.trainer." not in inspect.getsource(target.find(path))),
             "values": forms.column("value"),
@@ -150,11 +151,6 @@ def _boundary(target: Target, path: str, forms: Arguments) -> Boundary:
         },
         fakes=fakes,
         produced_by={"data": PRODUCED_BY},
-    )
-    return Boundary(
-        path=f"{path} -> {CRITIC}",
-        stage="value-loss",
-        steps=(step,),
         unused=frozenset({"length"}),
         outputs={"loss": Output("", "", "loss", at=Use("trained")["loss"])},
         settings={"in micro-batches": {"value_clip": 0.2}},

@@ -21,7 +21,7 @@ from rl_sentinel.adapters.skyrl.dynamic_sampling import (
 )
 from rl_sentinel.adapters.skyrl.rollout import GENERATED
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.codec import Inputs
 from rl_sentinel.core.errors import Unbindable
@@ -85,7 +85,10 @@ def _several_prompts(inputs: Inputs) -> str:
 
 def _boundary() -> Boundary:
     settings = FAMILIES[_FAMILY]
-    step = Step(
+    form = PerRow("list")
+    return one_call(
+        path=PATH,
+        stage="batch",
         call=sample_once,
         name="sampled",
         arguments={
@@ -98,12 +101,6 @@ def _boundary() -> Boundary:
             "rows": f"{GENERATED}; skyrl_gym_generator.py, generate, step_wise_trajectories: a row per step, whose "
             "uid is the instance_id of its trajectory"
         },
-    )
-    form = PerRow("list")
-    return Boundary(
-        path=PATH,
-        stage="batch",
-        steps=(step,),
         reads=columns_read(step_wise=False),
         outputs={
             "reward": Output("B", "reward", at=Use("sampled")["rewards"], form=form),

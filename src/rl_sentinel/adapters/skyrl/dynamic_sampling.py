@@ -11,14 +11,15 @@ from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import groups_are_equal, no_empty_response, prompts_are_contiguous
-from rl_sentinel.adapters.kit.row_codecs import Cell, RowTokens
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.kit.row_codecs import Cell
+from rl_sentinel.adapters.kit.row_outputs import row_fields
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, constants
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, STEP_WISE, TRAINER, steps_in_order
 from rl_sentinel.adapters.skyrl.prompt_filters import several_responses
 from rl_sentinel.adapters.skyrl.rollout import GENERATED
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, with_columns
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -221,8 +222,7 @@ def sampled_rows(*, step_wise: bool) -> EachRow:
         "group": Cell("group", "int"),
         "trajectory": Cell("trajectory", "int") if step_wise else Derived(lambda inputs: inputs.part[0]),
         "last_step": Cell("last_step", "bool") if step_wise else Constant(value=True),
-        "mask": RowTokens("mask", "int"),
-        "reward": Cell("reward"),
+        **row_fields("mask", "reward"),
     }
     return EachRow(Table(columns))
 
@@ -248,23 +248,19 @@ def _boundary(target: Target, name: str, settings: Settings) -> Boundary:
     has_logprobs = not target.has(OUTPUT) or LOGPROBS in vars(target.find(OUTPUT))["__annotations__"]
     of_sampler = ((LOGPROBS,) if has_logprobs else ()) + ((EXPERTS,) if settings.get(ROUTED) else ())
     cfg = Config(CONFIG, knobs_at={path: path for path in settings})
-    step = Step(
+    form = PerRow("list")
+    return one_call(
+        path=PATH,
+        stage="batch",
         call=sample_batch,
         name="sampled",
         arguments={
             "owner": Constant(Function(TRAINER)),
             "cfg": cfg,
             "rows": sampled_rows(step_wise=step_wise),
-            "trajectory": Constant(Function(TRAJECTORY) if step_wise else None),
-            "of_sampler": Constant(of_sampler),
+            **constants(trajectory=Function(TRAJECTORY) if step_wise else None, of_sampler=of_sampler),
         },
         produced_by={"rows": f"{GENERATED}; the uid of a step is the instance_id of its trajectory"},
-    )
-    form = PerRow("list")
-    return Boundary(
-        path=PATH,
-        stage="batch",
-        steps=(step,),
         reads=columns_read(step_wise=step_wise),
         outputs={
             "keep": Output("B", "", "keep", "group", at=Use("sampled")["keep"], form=form),

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,14 +11,15 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.forms import Ragged
+from rl_sentinel.adapters.kit.http_fake import HttpFake
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.row_codecs import RowPrompt, RowTokens
-from rl_sentinel.adapters.kit.row_outputs import row_outputs
+from rl_sentinel.adapters.kit.row_codecs import RowTokens
+from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG, fit_to_length, vllm_completion
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -73,12 +74,13 @@ class Decoder:
         return [self.decode(ids, **options) for ids in rows]
 
 
-class Server:
+class Server(HttpFake):
     """A fake engine of SGLang: the engine itself, its server, and the HTTP package in one object."""
 
     def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Store the responses."""
-        self.rows, self.asked = rows, dict[str, Any]()
+        super().__init__()
+        self.rows = rows
 
     async def async_generate(self, *, input_ids: list[list[int]], **_options: object) -> list[dict[str, Any]]:
         """The reply to each prompt."""
@@ -89,25 +91,6 @@ class Server:
         row = self.rows[number] if 0 <= number < len(self.rows) else {"tokens": [], "prompt": []}
         sampled = sampled_ids(row) if ids == prompt_of(number, row) else [END]
         return {"output_ids": sampled, "meta_info": {"finish_reason": {"type": "stop"}}}
-
-    def ClientTimeout(self, **_seconds: object) -> None:  # noqa: N802 - the name in aiohttp
-        """No time limit."""
-
-    def ClientSession(self, **_options: object) -> Self:  # noqa: N802 - the name in aiohttp
-        """This object, as the session."""
-        return self
-
-    def post(self, _url: str, *, json: dict[str, Any], **_options: object) -> Self:
-        """This object, as the answer to the request."""
-        self.asked = json
-        return self
-
-    async def __aenter__(self) -> Self:
-        """Enter the context of the session or of the answer."""
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        """Do nothing, since no connection was opened."""
 
     async def json(self, **_options: object) -> list[dict[str, Any]]:
         """The reply to each prompt of the request."""
@@ -177,24 +160,17 @@ def read(reply: Mapping[str, Any], rows: list[dict[str, Any]]) -> dict[str, list
 
 def _replies(owner: str, method: str, call: Callable[..., Any], reach: str) -> Boundary:
     logprobs = owner == VLLM
-    columns = {
-        "prompt": RowPrompt(),
-        "tokens": RowTokens("token", "int"),
-        **({"logprobs": RowTokens("rollout_logprob")} if logprobs else {}),
-    }
-    step = Step(
+    columns = {**row_fields("prompt", "tokens"), **({"logprobs": RowTokens("rollout_logprob")} if logprobs else {})}
+    use = Use("replies")
+    outputs = row_outputs(use, "token", *(("rollout_logprob",) if logprobs else ()))
+    outputs["token of the text"] = Output("B T", "", "token", at=use["texts"], form=Ragged())
+    return one_call(
+        path=f"{owner}.{method}",
+        stage="batch",
         call=call,
         name="replies",
         arguments={"owner": Constant(Function(owner)), "rows": EachRow(Table(columns))},
         produced_by=_PRODUCED,
-    )
-    use = Use("replies")
-    outputs = row_outputs(use, "token", *(("rollout_logprob",) if logprobs else ()))
-    outputs["token of the text"] = Output("B T", "", "token", at=use["texts"], form=Ragged())
-    return Boundary(
-        path=f"{owner}.{method}",
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"token", "length", *(("rollout_logprob",) if logprobs else ())}),
         outputs=outputs,
         settings={"a response that ends": {}},

@@ -16,11 +16,11 @@ from rl_sentinel.adapters.kit.requirements import (
     prompts_are_contiguous,
 )
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
-from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Earlier
+from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Earlier, constants
 from rl_sentinel.adapters.skyrl.arguments import STEP_WISE, TRAINER, UIDS, config
 from rl_sentinel.adapters.skyrl.rollout import GENERATED
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec, Inputs
@@ -225,13 +225,17 @@ def _metrics(per: str, logs: Mapping[str, Output]) -> Boundary:
 
 def _evaluation(target: Target, path: str) -> Boundary:
     step_wise = path == STEP_WISE_EVALUATE
-    step = Step(
+    logs = logged_scores(target)
+    return one_call(
+        path=path,
+        stage="metric",
         call=evaluate,
         name="logged",
         arguments={
             "run": Constant(Function(path)),
-            "stub": Constant(StepGenerator if step_wise else Generator),
-            "trainer": Constant(Function(TRAINER) if path == EVAL else None),
+            **constants(
+                stub=StepGenerator if step_wise else Generator, trainer=Function(TRAINER) if path == EVAL else None
+            ),
             "cfg": config({}, {STEP_WISE: True} if step_wise else {}),
             "rewards": Labels("reward"),
             "groups": Labels("group"),
@@ -240,12 +244,6 @@ def _evaluation(target: Target, path: str) -> Boundary:
             "rewards": _STEPS if step_wise else GENERATED,
             "groups": "trainer.py, eval: a batch of prompts of the evaluation set",
         },
-    )
-    logs = logged_scores(target)
-    return Boundary(
-        path=path,
-        stage="metric",
-        steps=(step,),
         reads=frozenset({"reward", "group"}),
         outputs={
             f"{where}: {n}": Output("", o.unit, o.quantity, over=o.over, at=Use("logged")[f"{where}: {n}"])

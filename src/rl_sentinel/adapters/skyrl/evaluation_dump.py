@@ -10,13 +10,12 @@ from typing import Any
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.row_codecs import Cell, RowPrompt, RowTokens
-from rl_sentinel.adapters.kit.row_outputs import row_outputs
+from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG, fit_to_length
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.skyrl.rollout import GENERATED
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -74,17 +73,14 @@ def dump(write: Callable[..., Any], rows: list[dict[str, Any]]) -> dict[str, lis
 
 
 def _records() -> Boundary:
-    row = Table({"prompt": RowPrompt(), "tokens": RowTokens("token", "int"), "reward": Cell("reward")})
-    step = Step(
+    row = Table(row_fields("prompt", "tokens", "reward"))
+    return one_call(
+        path=DUMP,
+        stage="batch",
         call=dump,
         name="dumped",
         arguments={"write": Constant(Function(DUMP)), "rows": EachRow(row)},
         produced_by={"rows": GENERATED},
-    )
-    return Boundary(
-        path=DUMP,
-        stage="batch",
-        steps=(step,),
         # The reward comes first: the check before an audit moves signals, and a token is a label.
         outputs=dict(reversed(row_outputs(Use("dumped"), "token", "reward").items())),
         claims=claims("trainer_utils.py, dump_per_dataset_eval_results: a record of each response", conserves=True),

@@ -12,8 +12,8 @@ from rl_sentinel.adapters.kit.configs import Config
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.forms import Cast, PerRow, Ragged
 from rl_sentinel.adapters.kit.requirements import last_token_trains, no_empty_response
-from rl_sentinel.adapters.kit.row_codecs import Cell, RowTokens
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.row_outputs import row_fields
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, functions, knobs
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, STEP_WISE
 from rl_sentinel.adapters.skyrl.generated_rows import RowReader, generated_rows, script_of, tails_of
 from rl_sentinel.adapters.skyrl.generator_fakes import (
@@ -29,7 +29,7 @@ from rl_sentinel.adapters.skyrl.generator_fakes import (
     text_of,
 )
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -220,30 +220,7 @@ def _refuses_logprobs(target: Target, *, batched: bool) -> bool:
 def _boundary(  # noqa: PLR0913 - what a family differs in
     target: Target, sampling: str, name: str, settings: Settings, section: Config, *, logprobs: bool
 ) -> Boundary:
-    columns: dict[str, Codec] = {
-        "tokens": RowTokens("token", "int"),
-        "mask": RowTokens("mask", "int"),
-        "logprobs": RowTokens("rollout_logprob"),
-        "reward": Cell("reward"),
-    }
-    step = Step(
-        call=generate,
-        name="generated",
-        arguments={
-            "generator": Constant(Function(GENERATOR)),
-            "sampling": Constant(Function(sampling)),
-            "trajectory": Constant(Function(TRAJECTORY) if target.has(TRAJECTORY) else None),
-            "config": section,
-            "model": Knob("model") if "model" in settings else Constant("model"),
-            "rows": EachRow(Table(columns)),
-            "end": Knob("end"),
-            "closing": Knob("closing"),
-            "asked": Knob("asked", default=False),
-            "opens": Knob("opens", default=False),
-        },
-        produced_by={"rows": _ENGINE},
-        fakes=fakes(target),
-    )
+    columns: dict[str, Codec] = row_fields("tokens", "mask", "logprobs", "reward")
     generated, form = Use("generated"), Ragged()
     outputs = (
         {"rollout_logprob": Output("B T", "nats", "rollout_logprob", at=generated["logprobs"], form=form)}
@@ -255,10 +232,23 @@ def _boundary(  # noqa: PLR0913 - what a family differs in
         "token": Output("B T", "", "token", at=generated["tokens"], form=form),
         "mask": Output("B T", "", "mask", at=generated["masks"], form=Cast(form, torch.bool)),
     }
-    return Boundary(
+    return one_call(
         path=PATH,
         stage="batch",
-        steps=(step,),
+        call=generate,
+        name="generated",
+        arguments={
+            **functions(generator=GENERATOR, sampling=sampling),
+            "trajectory": Constant(Function(TRAJECTORY) if target.has(TRAJECTORY) else None),
+            "config": section,
+            "model": Knob("model") if "model" in settings else Constant("model"),
+            "rows": EachRow(Table(columns)),
+            **knobs("end", "closing"),
+            "asked": Knob("asked", default=False),
+            "opens": Knob("opens", default=False),
+        },
+        produced_by={"rows": _ENGINE},
+        fakes=fakes(target),
         unused=frozenset() if logprobs else frozenset({"rollout_logprob"}),
         outputs=outputs,
         settings={name: settings},

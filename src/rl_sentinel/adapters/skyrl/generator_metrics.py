@@ -10,8 +10,9 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.configs import Config
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.row_codecs import Cell, RowTokens
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.kit.row_codecs import Cell
+from rl_sentinel.adapters.kit.row_outputs import row_fields
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, functions
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, UIDS
 from rl_sentinel.adapters.skyrl.evaluation import METRICS as SCORES
 from rl_sentinel.adapters.skyrl.evaluation import SCORED, logged_scores, metrics_by_name
@@ -34,7 +35,7 @@ from rl_sentinel.adapters.skyrl.generator_fakes import (
 )
 from rl_sentinel.adapters.skyrl.metrics import LOGGED, ROLLOUT
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
@@ -116,17 +117,14 @@ def score(  # noqa: PLR0913 - code of the target, and the arguments of the bound
 
 
 def _scores(target: Target, sampling: str, name: str, *requires: Callable[[Inputs], str]) -> Boundary:
-    row = {
-        "tokens": RowTokens("token", "int"),
-        "mask": RowTokens("mask", "int"),
-        "logprobs": RowTokens("rollout_logprob"),
-    }
-    step = Step(
+    row = row_fields("tokens", "mask", "logprobs")
+    return one_call(
+        path=f"{PATH} -> {SCORES}",
+        stage="metric",
         call=score,
         name="scores",
         arguments={
-            "generator": Constant(Function(GENERATOR)),
-            "sampling": Constant(Function(sampling)),
+            **functions(generator=GENERATOR, sampling=sampling),
             "trajectory": Constant(Function(TRAJECTORY) if target.has(TRAJECTORY) else None),
             "measure_all": Constant(Function(SCORES)),
             "config": Config(CONFIG, {_BATCHED: False}, {}, section="generator"),
@@ -138,11 +136,6 @@ def _scores(target: Target, sampling: str, name: str, *requires: Callable[[Input
             "evaluate.py, evaluate: generator.generate, then get_metrics_from_generator_output"
         },
         fakes=fakes(target),
-    )
-    return Boundary(
-        path=f"{PATH} -> {SCORES}",
-        stage="metric",
-        steps=(step,),
         reads=frozenset({"reward", "group"}),
         outputs={name: replace(output, at=Use("scores")[name]) for name, output in logged_scores(target).items()},
         settings={f"{name}, scores": {}},
@@ -155,24 +148,20 @@ def _scores(target: Target, sampling: str, name: str, *requires: Callable[[Input
 def _metrics(target: Target, sampling: str, section: Config) -> Boundary:
     source = inspect.getsource(target.find(ROLLOUT))
     names = [name for name in LOGGED if "rewards" not in name and re.search(rf"""["']{name}["']""", source)]
-    step = Step(
+    return one_call(
+        path=PATH,
+        stage="metric",
         call=measure,
         name="metrics",
         arguments={
-            "generator": Constant(Function(GENERATOR)),
-            "sampling": Constant(Function(sampling)),
+            **functions(generator=GENERATOR, sampling=sampling),
             "trajectory": Constant(Function(TRAJECTORY) if target.has(TRAJECTORY) else None),
             "config": section,
-            "rows": EachRow(Table({"tokens": RowTokens("token", "int"), "reward": Cell("reward")})),
+            "rows": EachRow(Table(row_fields("tokens", "reward"))),
             "room": Derived(lambda inputs: inputs.batch.width),
         },
         produced_by=_PRODUCED,
         fakes=fakes(target),
-    )
-    return Boundary(
-        path=PATH,
-        stage="metric",
-        steps=(step,),
         reads=frozenset({"length", "mask"}),
         outputs={name: replace(LOGGED[name], at=Use("metrics")[name]) for name in names},
         settings={"batched, metrics": {}},

@@ -26,7 +26,7 @@ from rl_sentinel.adapters.skyrl.rollout import (
     trainer_object,
 )
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.codec import Inputs
@@ -151,7 +151,10 @@ def _several_prompts(inputs: Inputs) -> str:
 
 
 def _training_batch(target: Target, settings: Mapping[str, Settings], trajectory: str) -> Boundary:
-    step = Step(
+    made, form = Use("made"), PerRow("list")
+    return one_call(
+        path=f"{GENERATE} -> {PROCESS} -> {CONVERT}",
+        stage="batch",
         call=train_incomplete,
         name="made",
         arguments={
@@ -164,12 +167,6 @@ def _training_batch(target: Target, settings: Mapping[str, Settings], trajectory
             "step_wise": Knob("step_wise", default=False),
         },
         produced_by={"output": _CUSTOM},
-    )
-    made, form = Use("made"), PerRow("list")
-    return Boundary(
-        path=f"{GENERATE} -> {PROCESS} -> {CONVERT}",
-        stage="batch",
-        steps=(step,),
         outputs={
             "reward": Output("B", "reward", "reward", at=made["rewards"], form=form),
             "training with a number missing": Output("B", "", "incomplete", at=made["short"], form=form),
@@ -181,17 +178,14 @@ def _training_batch(target: Target, settings: Mapping[str, Settings], trajectory
 
 
 def _merge() -> Boundary:
-    step = Step(
+    merged, form = Use("merged"), PerRow("list")
+    return one_call(
+        path=MERGE,
+        stage="batch",
         call=merge_incomplete,
         name="merged",
         arguments={"merge": Constant(Function(MERGE)), "outputs": EachPrompt(generated())},
         produced_by={"outputs": _ASYNC},
-    )
-    merged, form = Use("merged"), PerRow("list")
-    return Boundary(
-        path=MERGE,
-        stage="batch",
-        steps=(step,),
         outputs={
             "reward": Output("B", "reward", "reward", at=merged["rewards"], form=form),
             "merges that lose the log-probs": Output("B", "count", "columns_of_others", at=merged["lost"], form=form),

@@ -18,15 +18,15 @@ from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import no_empty_response, versions_never_decrease
-from rl_sentinel.adapters.kit.row_codecs import RowPrompt, RowTokens
-from rl_sentinel.adapters.kit.row_outputs import row_outputs
+from rl_sentinel.adapters.kit.row_codecs import RowTokens
+from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG, ScriptedResponse, fit_to_length, sampling_option
-from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived
+from rl_sentinel.adapters.kit.value_codecs import AllSettings, Derived, functions
 from rl_sentinel.adapters.skyrl.arguments import CONFIG
 from rl_sentinel.adapters.skyrl.generator import SAMPLING
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Scalar, Settings
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec
@@ -248,17 +248,12 @@ def digest(params: Mapping[str, Any]) -> float:
 
 
 def _step(client: str, sampling: str, *, versions: bool) -> Step:
-    row: dict[str, Codec] = {
-        "prompt": RowPrompt(),
-        "tokens": RowTokens("token", "int"),
-        "logprobs": RowTokens("rollout_logprob"),
-    }
+    row: dict[str, Codec] = row_fields("prompt", "tokens", "logprobs")
     return Step(
         call=sample,
         name="responses",
         arguments={
-            "client": Constant(Function(client)),
-            "sampling": Constant(Function(sampling)),
+            **functions(client=client, sampling=sampling),
             "config": Config(CONFIG, section="generator"),
             "rows": EachRow(Table(row | ({"versions": RowTokens("version", "int")} if versions else {}))),
             "room": Derived(lambda inputs: inputs.mini_batch.width),

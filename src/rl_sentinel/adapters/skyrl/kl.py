@@ -12,7 +12,7 @@ from rl_sentinel.adapters.kit.forms import Cast
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, MODULE, PRODUCED_BY, TRAINER, Arguments, arguments
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec
@@ -67,10 +67,13 @@ def _penalty(kind: str, forms: Arguments, *, switched: bool) -> Boundary:
         "loss_mask": forms.loss_mask,
         **(chosen if switched else {"kl_estimator_type": Knob("kind")}),
     }
-    return Boundary(
+    return one_call(
         path=PENALTY,
         stage="kl",
-        steps=(Step(call=PENALTY, name="kl", arguments=arguments_, produced_by={"loss_mask": PRODUCED_BY}),),
+        call=PENALTY,
+        name="kl",
+        arguments=arguments_,
+        produced_by={"loss_mask": PRODUCED_BY},
         outputs={"kl": Output("B T", "nats", f"kl.{kind}", form=Cast(forms.form, torch.float32))},
         settings={kind: {"kind": kind}},
         claims=claims(_ESTIMATORS, algorithm=kind, gradient=kind) | claims(_MASKED, masked_slots="any", masked=True),
@@ -88,17 +91,14 @@ def _step(kind: str, forms: Arguments, *, switched: bool, controlled: bool) -> B
         "reward_kl_controller": Object(CONTROLLER, {"kl_coef": Knob("kl_coef")}, {"kl_coef": "value"}),
     }
     data = forms.training_input("action_log_probs", "base_action_log_probs")
-    step = Step(
+    after = Use("data_after")
+    return one_call(
+        path=STEP,
+        stage="kl",
         call=STEP,
         name="data_after",
         arguments={"self": Object("types.SimpleNamespace", owner), "data": data},
         produced_by={"data": PRODUCED_BY},
-    )
-    after = Use("data_after")
-    return Boundary(
-        path=STEP,
-        stage="kl",
-        steps=(step,),
         unused=frozenset({"group"}),
         outputs={
             "token_reward": Output(

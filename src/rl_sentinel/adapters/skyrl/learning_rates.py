@@ -8,11 +8,10 @@ from typing import Any
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.learning_rates import UPDATES, rate_boundary
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.kit.value_codecs import Derived, Knob, functions
 from rl_sentinel.adapters.skyrl.arguments import TRAINER, config
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Step, Unbound
-from rl_sentinel.core.call import Function
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.errors import Unbindable
@@ -114,8 +113,7 @@ def _rates(model: str, settings: Settings) -> Boundary:
         call=rates,
         name="rates",
         arguments={
-            "build": Constant(Function(BUILD)),
-            "owner": Constant(Function(TRAINER)),
+            **functions(build=BUILD, owner=TRAINER),
             "cfg": config({}, {**_PLACES, **settings}),
             "model": Knob("model"),
             "count": Derived(lambda inputs: inputs.batch.rows),

@@ -10,11 +10,11 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.forms import AfterPrompt, Padded
 from rl_sentinel.adapters.kit.logit_kernels import OneRank, bind_backward, bind_logits, no_compile, with_full_sequence
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, constants
 from rl_sentinel.adapters.process_group import one_process_group
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import VOCABULARY
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec
@@ -44,7 +44,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             )
     chunked = f"{_FUNCTIONS}.chunked_entropy_from_logits"
     if target.has(chunked):
-        options: dict[str, Codec] = {"requires_grad": Constant(value=True), "chunk_size": Constant(CHUNK)}
+        options: dict[str, Codec] = constants(requires_grad=True, chunk_size=CHUNK)
         yield from bindable(
             target,
             bind_logits(chunked, "entropy", cite=_CITE, reach="every run", produced_by=_PRODUCED, arguments=options),
@@ -78,8 +78,7 @@ def _shifted(path: str, setting: str, chunk: int | None) -> Boundary:
         produced_by="megatron_model_wrapper.py: the logits and the tokens of whole sequences, prompts included",
         setting=setting,
         arguments={
-            "vocab_start_index": Constant(0),
-            "vocab_end_index": Constant(VOCABULARY),
+            **constants(vocab_start_index=0, vocab_end_index=VOCABULARY),
             "tp_group": Derived(lambda _inputs: one_process_group()),
             **({} if chunk is None else {"chunk_size": Constant(chunk)}),
         },
@@ -105,7 +104,9 @@ def shared_logits_gradient(
 
 
 def _shared_logits(entropy: str, fakes: Mapping[str, Callable[..., Any]]) -> Boundary:
-    step = Step(
+    return one_call(
+        path=f"{SHIFTED} -> {entropy}",
+        stage="batch",
         call=shared_logits_gradient,
         name="slope",
         arguments={
@@ -113,18 +114,12 @@ def _shared_logits(entropy: str, fakes: Mapping[str, Callable[..., Any]]) -> Bou
             "1": Constant(Function(entropy)),
             "2": Column("logits"),
             "3": Column("token", AfterPrompt(0)),
-            "vocab_start_index": Constant(0),
-            "vocab_end_index": Constant(VOCABULARY),
+            **constants(vocab_start_index=0, vocab_end_index=VOCABULARY),
             "tp_group": Derived(lambda _inputs: one_process_group()),
             "chunk_size": Constant(WIDE_CHUNK),
         },
         fakes=fakes,
         produced_by={"2": "megatron_model_wrapper.py, loss_func: log-probs, then the entropy, of one tensor of logits"},
-    )
-    return Boundary(
-        path=f"{SHIFTED} -> {entropy}",
-        stage="batch",
-        steps=(step,),
         outputs={"slope": Output("B T", "", "", at=Use("slope"), form=Padded())},
         settings={"of the same logits": {}},
         claims=claims(_SHARDED),

@@ -5,10 +5,6 @@ from contextlib import nullcontext
 from typing import Any
 
 
-def nothing(*_passed: object, **_options: object) -> None:
-    """Do nothing."""
-
-
 async def nothing_later(*_passed: object, **_options: object) -> None:
     """Do nothing, as a coroutine function."""
 

@@ -10,20 +10,11 @@ from typing import Any
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.configs import Config
 from rl_sentinel.adapters.kit.forms import Number, PerRow
-from rl_sentinel.adapters.kit.replacement import replaced_globals
+from rl_sentinel.adapters.kit.replacement import nothing, replaced_globals
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, TRAINER
 from rl_sentinel.adapters.skyrl.async_rollout import TRAINER as ASYNC_TRAINER
-from rl_sentinel.adapters.skyrl.loop_fakes import (
-    Client,
-    Data,
-    Gauges,
-    Log,
-    PromptLoader,
-    Weights,
-    nothing,
-    nothing_later,
-)
+from rl_sentinel.adapters.skyrl.loop_fakes import Client, Data, Gauges, Log, PromptLoader, Weights, nothing_later
 from rl_sentinel.adapters.skyrl.staleness import LOADER, MANAGER, MANY
 from rl_sentinel.adapters.skyrl.training_loop import NoBar, bare_trainer
 from rl_sentinel.adapters.target import Target

@@ -13,7 +13,7 @@ from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.skyrl.inference_clients import CLIENTS
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 
 #: The name of the adapter, and the number of updates before the servers sleep and after they wake up.
@@ -150,7 +150,11 @@ def weights_of_servers(owner: Callable[..., Any], load: str, count: int) -> dict
 
 
 def _sampled(client: str, load: str) -> Boundary:
-    step = Step(
+    kinds = {"uninterrupted": "", "resumed": " after sleep and update"}
+    names = {f"{name}{when}": f"{kind}.{part}" for name, part in _PARTS.items() for kind, when in kinds.items()}
+    return one_call(
+        path=f"{client}.{load}",
+        stage="batch",
         call=weights_of_servers,
         name="weights",
         arguments={
@@ -160,13 +164,6 @@ def _sampled(client: str, load: str) -> Boundary:
         },
         produced_by={"count": _CALLER},
         remembered=True,
-    )
-    kinds = {"uninterrupted": "", "resumed": " after sleep and update"}
-    names = {f"{name}{when}": f"{kind}.{part}" for name, part in _PARTS.items() for kind, when in kinds.items()}
-    return Boundary(
-        path=f"{client}.{load}",
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"group"}),
         outputs={
             name: Output("B", "", quantity, at=Use("weights")[quantity], form=PerRow("list"))

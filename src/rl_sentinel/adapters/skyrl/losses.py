@@ -13,12 +13,12 @@ from rl_sentinel.adapters.kit.configs import Config
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCH_ROWS
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, has_trained_token
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
+from rl_sentinel.adapters.kit.value_codecs import Derived, Earlier, Knob, constants
 from rl_sentinel.adapters.skyrl.advantages import path_of, registered
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, MODULE, PRODUCED_BY, Arguments, arguments
 from rl_sentinel.adapters.skyrl.loss_modes import MODES, logged, mode_of
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound, one_call
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -95,8 +95,7 @@ def scaling(forms: Arguments, micro_batch_size: Codec) -> Step:
         "loss_mask": forms.loss_mask,
         "loss_reduction": Knob("loss_reduction"),
         "micro_batch_size": micro_batch_size,
-        "max_seq_len": Constant(LENGTH),
-        "prompt_boundaries": Constant(None),
+        **constants(max_seq_len=LENGTH, prompt_boundaries=None),
     }
     return Step(
         call=SCALE,
@@ -203,10 +202,13 @@ def _critic(forms: Arguments) -> Boundary:
         "config": Config(CONFIG, knobs_at={f"{_SECTION}.value_clip": "value_clip"}, section=_SECTION),
         "loss_mask": forms.loss_mask,
     }
-    return Boundary(
+    return one_call(
         path=CRITIC,
         stage="value-loss",
-        steps=(Step(call=CRITIC, name="result", arguments=arguments_, produced_by={"loss_mask": PRODUCED_BY}),),
+        call=CRITIC,
+        name="result",
+        arguments=arguments_,
+        produced_by={"loss_mask": PRODUCED_BY},
         outputs={"loss": Output("", "", "loss", at=Use("result")[0])},
         settings={"default": {"value_clip": 0.2}},
         reach="trainer.algorithm.advantage_estimator=gae",

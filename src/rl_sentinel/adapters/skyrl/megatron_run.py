@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rl_sentinel.adapters.kit.containers import Table
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
-from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.kit.value_codecs import Constant, functions
 from rl_sentinel.adapters.process_group import parallel_state_of_one_process
 from rl_sentinel.adapters.skyrl.losses import REGISTRY
 from rl_sentinel.adapters.skyrl.worker_fakes import Bar, Strategy, cpu
@@ -283,11 +283,11 @@ def code_of(target: Target, packed_log_probs: str = "", tensor_parallel: int = 1
     }
     replay = Constant(Function(REPLAY) if target.has(REPLAY) else None)
     whole = any("self.cfg.trainer." in inspect.getsource(target.find(paths[name])) for name in ("step", "model_step"))
-    functions = {name: Constant(Function(path)) for name, path in paths.items()}
+    code = functions(**paths)
     if packed_log_probs:
-        functions["packed_log_probs"] = Constant(Function(packed_log_probs))
+        code["packed_log_probs"] = Constant(Function(packed_log_probs))
     sizes = {"tensor_parallel": Constant(tensor_parallel)}
-    return Table({**functions, **sizes, "replay": replay, "section": Constant(not whole)})
+    return Table({**code, **sizes, "replay": replay, "section": Constant(not whole)})
 
 
 def device_fake(target: Target) -> dict[str, Callable[..., Any]]:

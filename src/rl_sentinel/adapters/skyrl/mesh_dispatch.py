@@ -11,11 +11,11 @@ from typing import Any
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.kit.value_codecs import functions
 from rl_sentinel.adapters.skyrl.arguments import INPUT, PRODUCED_BY, Arguments, arguments, with_metadata
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
 from rl_sentinel.core.errors import Unbindable
@@ -96,19 +96,13 @@ def _divides(inputs: Inputs) -> str:
 def _pass(layout: Arguments) -> Boundary:
     paths = {"mesh": MESH, "join": JOIN, "rank": RANK, "info": INFO, "output": OUTPUT}
     tensors = {_KEY: layout.column("old_logprob"), "response_mask": layout.response_mask}
-    step = Step(
-        call=pass_on_mesh,
-        name="column",
-        arguments={
-            **{name: Constant(Function(path)) for name, path in paths.items()},
-            "data": layout.batch(tensors, {}),
-        },
-        produced_by={"data": PRODUCED_BY},
-    )
-    return Boundary(
+    return one_call(
         path=f"{MESH}.dispatch -> {JOIN}",
         stage="batch",
-        steps=(step,),
+        call=pass_on_mesh,
+        name="column",
+        arguments={**functions(**paths), "data": layout.batch(tensors, {})},
+        produced_by={"data": PRODUCED_BY},
         outputs={"old_logprob": Output("B T", "nats", "old_logprob", at=Use("column"), form=layout.form)},
         claims=claims(_DOCS, conserves=True),
         reach="every forward pass on several ranks",

@@ -11,10 +11,10 @@ from torch import nn
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.forms import Number
 from rl_sentinel.adapters.kit.replacement import replaced_globals
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, knobs
 from rl_sentinel.adapters.skyrl.model_forward import MODEL
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -97,18 +97,15 @@ def make_model(owner: Any, bf16: bool, meta_init: bool) -> dict[str, float]:  # 
 
 
 def _made() -> Boundary:
-    step = Step(
-        call=make_model,
-        name="made",
-        arguments={"owner": Constant(Function(MODEL)), "bf16": Knob("bf16"), "meta_init": Knob("meta_init")},
-        produced_by={"meta_init": _CALLER},
-        remembered=True,
-    )
     names = ("parameter", "saved buffer", "buffer")
-    return Boundary(
+    return one_call(
         path=PATH,
         stage="batch",
-        steps=(step,),
+        call=make_model,
+        name="made",
+        arguments={"owner": Constant(Function(MODEL)), **knobs("bf16", "meta_init")},
+        produced_by={"meta_init": _CALLER},
+        remembered=True,
         reads=frozenset({"group"}),
         outputs={f"bytes of a {name}": Output("", "bytes", at=Use("made")[name], form=Number()) for name in names},
         settings={

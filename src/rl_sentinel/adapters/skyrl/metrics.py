@@ -18,11 +18,11 @@ from rl_sentinel.adapters.kit.requirements import (
     prompts_are_contiguous,
 )
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
-from rl_sentinel.adapters.kit.value_codecs import Constant, Earlier
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier
 from rl_sentinel.adapters.skyrl.arguments import PRODUCED_BY, Arguments, arguments
 from rl_sentinel.adapters.skyrl.rollout import GENERATED, PROCESS, process_step
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.errors import Unbindable
@@ -45,6 +45,13 @@ LOGGED: Mapping[str, Output] = {
     "generate/std_assistant_tokens": Output("", "tokens", "length.std"),
 }
 
+_TURNS = "skyrl.train.generators.utils.compute_turn_token_counts"
+
+#: The same, for the tokens of each turn of the model; SkyRL logs them if a token trains.
+LOGGED_BY_TURN: Mapping[str, Output] = {
+    f"generate/tokens_per_turn_{name}": Output("", "tokens", f"run_length.{name}") for name in ("mean", "std", "max")
+}
+
 _PREFIX = "minibatch_rollout_logprobs_abs_diff"
 
 #: Logged name -> the output that the name promises, for the gap between trainer and sampler.
@@ -65,6 +72,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         return
     if target.has(ROLLOUT):
         yield from bindable(target, _rollout(target))
+    if target.has(ROLLOUT) and target.has(_TURNS):
+        yield _by_turn(_rollout(target, LOGGED_BY_TURN))
     if target.has(PROCESS):
         yield from bindable(target, _rewards(target))
     if target.has(GAP) and target.has(REDUCE):
@@ -87,10 +96,12 @@ def reduce_parts(reduce: Callable[..., Any], parts: list[dict[str, float]]) -> A
     return reduce(lists)
 
 
-def _rollout(target: Target) -> Boundary:
+def _rollout(target: Target, logged: Mapping[str, Output] = LOGGED) -> Boundary:
     source = inspect.getsource(target.find(ROLLOUT))
-    logs = {name: output for name, output in LOGGED.items() if re.search(rf"""["']{name}["']""", source)}
-    step = Step(
+    logs = {name: output for name, output in logged.items() if re.search(rf"""["']{name}["']""", source)}
+    return one_call(
+        path=ROLLOUT,
+        stage="metric",
         call=ROLLOUT,
         name="metrics",
         arguments={
@@ -100,16 +111,20 @@ def _rollout(target: Target) -> Boundary:
         },
         optional=frozenset({"loss_masks"}),
         produced_by={"responses": GENERATED},
-    )
-    return Boundary(
-        path=ROLLOUT,
-        stage="metric",
-        steps=(step,),
         unused=frozenset({"token"}),
         outputs={name: replace(output, at=Use("metrics")[name]) for name, output in logs.items()},
         reach="every run",
         requires=(no_empty_response,),
     )
+
+
+def _by_turn(rollout: Boundary) -> Boundary:
+    """The boundary of the metrics by turn, which do not depend on rewards."""
+    (step,) = rollout.steps
+    rewards = Derived(lambda inputs: [0.0] * inputs.batch.rows)
+    steps = (replace(step, arguments={**step.arguments, "rewards": rewards}),)
+    path, reads = f"{ROLLOUT} -> {_TURNS}", rollout.reads - {"reward"}
+    return replace(rollout, path=path, steps=steps, reads=reads, requires=(has_trained_token,))
 
 
 def _rewards(target: Target) -> Boundary:

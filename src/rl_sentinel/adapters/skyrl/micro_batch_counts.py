@@ -11,7 +11,7 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.configs import Config
 from rl_sentinel.adapters.kit.containers import Table
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant, Width
+from rl_sentinel.adapters.kit.value_codecs import Constant, Width, functions
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, PRODUCED_BY, Arguments, arguments
 from rl_sentinel.adapters.skyrl.losses import PLAIN, REGISTRY
 from rl_sentinel.adapters.skyrl.megatron_run import STEP, Model, code_of, device_fake, has_worker, run_on_megatron
@@ -19,8 +19,8 @@ from rl_sentinel.adapters.skyrl.worker import MODEL_COLUMNS, WHOLE_STEP, WORKER,
 from rl_sentinel.adapters.skyrl.worker_fakes import Model as WholeModel
 from rl_sentinel.adapters.skyrl.worker_fakes import cpu, stored_entropy, worker_of
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec
 from rl_sentinel.core.errors import Unbindable
@@ -70,12 +70,13 @@ def _boundary(target: Target, forms: Arguments, path: str, *, megatron: bool) ->
         code, fakes = code_of(target), device_fake(target)
     else:
         section = "self.cfg.trainer." not in inspect.getsource(target.find(path))
-        functions = {"worker": Constant(Function(WORKER)), "losses": Constant(Function(REGISTRY))}
-        code = Table({**functions, "section": Constant(section)})
+        code = Table({**functions(worker=WORKER, losses=REGISTRY), "section": Constant(section)})
         fakes = {f"{place}.torch.cuda.current_device": cpu}
         if "import chunked_entropy_from_logits" in inspect.getsource(target.find(place)):
             fakes[f"{place}.chunked_entropy_from_logits"] = stored_entropy
-    step = Step(
+    return one_call(
+        path=path,
+        stage="batch",
         call=count_on_megatron if megatron else count_in_worker,
         name="counted",
         arguments={
@@ -88,11 +89,6 @@ def _boundary(target: Target, forms: Arguments, path: str, *, megatron: bool) ->
         },
         fakes=fakes,
         produced_by={"data": PRODUCED_BY, "cfg": "a budget of one token: each row is a micro-batch"},
-    )
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"mask"}),
         outputs={"micro_batches": Output("", "", "rows", at=Use("counted"))},
         settings={"by tokens": {}},

@@ -8,11 +8,11 @@ import torch
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.forms import PerRow, RightAligned
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob, Width
+from rl_sentinel.adapters.kit.value_codecs import Derived, Width, functions, knobs
 from rl_sentinel.adapters.skyrl.arguments import PRODUCED_BY, Arguments, all_ones, arguments
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec, Inputs
@@ -86,23 +86,18 @@ def _split(forms: Arguments) -> Boundary:
         "row": Derived(lambda inputs: torch.arange(inputs.batch.rows)),
     }
     metadata: dict[str, Codec] = {"response_length": Width()}
-    step = Step(
+    merged = Use("merged")
+    return one_call(
+        path=MAKE,
+        stage="batch",
         call=split_and_merge,
         name="merged",
         arguments={
-            "make": Constant(Function(MAKE)),
-            "kind": Constant(Function(OUTPUT)),
-            "by_tokens": Constant(Function(BY_TOKENS)),
+            **functions(make=MAKE, kind=OUTPUT, by_tokens=BY_TOKENS),
             "data": forms.batch(tensors, metadata),
-            **{name: Knob(name) for name in ("rows", "tokens", "behind")},
+            **knobs("rows", "tokens", "behind"),
         },
         produced_by={"data": PRODUCED_BY},
-    )
-    merged = Use("merged")
-    return Boundary(
-        path=MAKE,
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"old_logprob", "mask"}),
         outputs={
             "old_logprob": Output("B T", "nats", "old_logprob", at=merged["output"], form=forms.form),

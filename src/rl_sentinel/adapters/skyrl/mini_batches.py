@@ -20,7 +20,7 @@ from rl_sentinel.adapters.kit.requirements import (
     prompts_are_contiguous,
 )
 from rl_sentinel.adapters.kit.row_codecs import RowPrompt, RowTokens
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, constants, functions
 from rl_sentinel.adapters.skyrl.arguments import STEP_WISE, TRAINER, config, steps_in_order
 from rl_sentinel.adapters.skyrl.generator import TRAJECTORY
 from rl_sentinel.adapters.skyrl.rollout import CONVERT, GENERATED, PAD, trainer_of
@@ -174,8 +174,7 @@ def _converted(trainer: Codec) -> Step:
         call=convert,
         name="converted",
         arguments={
-            "owner": Constant(Function(TRAINER)),
-            "trajectory": Constant(Function(TRAJECTORY)),
+            **functions(owner=TRAINER, trajectory=TRAJECTORY),
             "trainer": trainer,
             "output": Table(output),
             "uids": PromptIds("strings-list"),
@@ -192,8 +191,7 @@ def _trainer(target: Target, *, step_wise: bool) -> Object:
             "cfg": config({}, {STEP_WISE: step_wise}),
             "prompts": Derived(lambda inputs: len(group_sizes(inputs))),
             "samples": Derived(lambda inputs: 1 if step_wise else group_sizes(inputs)[0]),
-            "workers": Constant(1),
-            "pad_batch": Constant(Function(PAD) if target.has(PAD) else None),
+            **constants(workers=1, pad_batch=Function(PAD) if target.has(PAD) else None),
         },
     )
 

@@ -15,10 +15,10 @@ from rl_sentinel.adapters.kit.codecs import Column, ResponseMask
 from rl_sentinel.adapters.kit.flash_attention import pad_input, unpad_input
 from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, knobs
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import VOCABULARY
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -104,7 +104,10 @@ def forward(  # noqa: PLR0913 - the parts of a batch, and the settings
 
 
 def _pass() -> Boundary:
-    step = Step(
+    passed = Use("passed")
+    return one_call(
+        path=PATH,
+        stage="batch",
         call=forward,
         name="passed",
         arguments={
@@ -113,16 +116,9 @@ def _pass() -> Boundary:
             "tokens": Column("token"),
             "valid": ResponseMask(Padded(), torch.int64),
             "prompts": Derived(lambda inputs: (inputs.batch.prompt_length + 1).tolist()),
-            "temperature": Knob("temperature"),
-            "packed": Knob("packed"),
+            **knobs("temperature", "packed"),
         },
         produced_by={"tokens": _PRODUCED},
-    )
-    passed = Use("passed")
-    return Boundary(
-        path=PATH,
-        stage="batch",
-        steps=(step,),
         outputs={
             "logprob": Output("B T", "nats", "logprob", at=passed["logprobs"], form=Padded()),
             "entropy": Output("B T", "nats", "entropy", at=passed["entropy"], form=Padded()),

@@ -13,12 +13,11 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.configs import Config
 from rl_sentinel.adapters.kit.learning_rates import KINDS, PEAK, UPDATES, rate_boundary, rates_of
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.kit.value_codecs import Derived, functions
 from rl_sentinel.adapters.skyrl.arguments import CONFIG
 from rl_sentinel.adapters.skyrl.generator import has_setting
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Step, Unbound
-from rl_sentinel.core.call import Function
 from rl_sentinel.core.case import Scalar, Settings
 from rl_sentinel.core.claims import claims
 
@@ -144,8 +143,7 @@ def _rates(target: Target, section: str, path: str, kind: str) -> Boundary:
         call=worker_rates,
         name="rates",
         arguments={
-            "owner": Constant(Function(path)),
-            "strategy": Constant(Function(STRATEGY)),
+            **functions(owner=path, strategy=STRATEGY),
             "cfg": Config(CONFIG, fixed, {warm_up: "warm_up"} if warm_up else {}),
             "count": Derived(lambda inputs: inputs.batch.rows),
         },

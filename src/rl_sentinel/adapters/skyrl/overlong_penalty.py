@@ -18,11 +18,11 @@ from rl_sentinel.adapters.kit.requirements import (
     prompts_are_contiguous,
     within_limit,
 )
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, knobs
 from rl_sentinel.adapters.skyrl.arguments import UIDS
 from rl_sentinel.adapters.skyrl.rollout import GENERATED, generated, output_of, trainer_object
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -63,7 +63,9 @@ def overlong_rewards(
 
 
 def _overlong(target: Target, path: str) -> Boundary:
-    step = Step(
+    return one_call(
+        path=f"{path}.postprocess_generator_output",
+        stage="reward",
         call=overlong_rewards,
         name="rewards",
         arguments={
@@ -71,14 +73,9 @@ def _overlong(target: Target, path: str) -> Boundary:
             "trainer": trainer_object(target),
             "output": generated(),
             "uids": UIDS,
-            "numbers": Table({name: Knob(name) for name in ("limit", "buffer", "factor")}),
+            "numbers": Table(knobs("limit", "buffer", "factor")),
         },
         produced_by={"output": GENERATED},
-    )
-    return Boundary(
-        path=f"{path}.postprocess_generator_output",
-        stage="reward",
-        steps=(step,),
         unused=frozenset({"token", "mask", "rollout_logprob", "group", "prompt_length"}),
         outputs={"token_reward": Output("B T", "reward", "token_reward", at=Use("rewards"), form=Ragged())},
         settings={"overlong": {"limit": 4, "buffer": 2, "factor": 0.5}},

@@ -26,8 +26,9 @@ from rl_sentinel.adapters.skyrl.megatron_run import (
     run_on_megatron,
 )
 from rl_sentinel.adapters.skyrl.megatron_worker import RANKS
+from rl_sentinel.adapters.skyrl.supervised import Padding
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -36,8 +37,8 @@ LOG_PROBS = (
     "skyrl.backends.skyrl_train.distributed.megatron.model_utils.from_parallel_logits_to_logprobs_packed_sequences"
 )
 
-#: Ids of padding, of every response token, and of the first row's prompt; a prompt is one token.
-_PADDING, _TOKEN, _FIRST_PROMPT = 0, 1, 2
+#: Ids of every response token, and of the first row's prompt; a prompt is one token, and 0 is padding.
+_TOKEN, _FIRST_PROMPT = 1, 2
 
 #: The output of the fake model for every token except the next token.
 _WRONG = 9.0
@@ -87,12 +88,6 @@ class PackedModel:
         """Do nothing."""
 
 
-class Padding:
-    """A fake tokenizer; the collator only reads its padding token."""
-
-    pad_token_id = _PADDING
-
-
 def train_packed(  # noqa: PLR0913 - classes of the target, and the arguments of its trainer
     collator: Callable[..., Any],
     code: dict[str, Any],
@@ -130,7 +125,9 @@ def train_packed(  # noqa: PLR0913 - classes of the target, and the arguments of
 
 
 def _packed(target: Target) -> Boundary:
-    step = Step(
+    return one_call(
+        path=f"{COLLATOR} -> {STEP} -> {MODEL_STEP}",
+        stage="policy-loss",
         call=train_packed,
         name="loss",
         arguments={
@@ -144,11 +141,6 @@ def _packed(target: Target) -> Boundary:
         },
         fakes=device_fake(target),
         produced_by={"masks": _PRODUCER},
-    )
-    return Boundary(
-        path=f"{COLLATOR} -> {STEP} -> {MODEL_STEP}",
-        stage="policy-loss",
-        steps=(step,),
         outputs={"loss": Output("", "", "loss", at=Use("loss"))},
         settings={"supervised, packed": {}},
         claims=_CLAIMS,

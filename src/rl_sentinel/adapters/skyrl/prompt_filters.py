@@ -16,7 +16,8 @@ from rl_sentinel.adapters.kit.requirements import (
     no_empty_response,
     prompts_are_contiguous,
 )
-from rl_sentinel.adapters.kit.row_codecs import Cell, RowTokens
+from rl_sentinel.adapters.kit.row_codecs import RowTokens
+from rl_sentinel.adapters.kit.row_outputs import row_fields
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
 from rl_sentinel.adapters.skyrl.arguments import UIDS, config
 from rl_sentinel.adapters.skyrl.rollout import GENERATED, generated
@@ -93,7 +94,7 @@ def rows_of_kept_groups(
 
 
 def _filter_of_groups() -> Boundary:
-    row = Table({"reward": Cell("reward"), "mask": RowTokens("mask", "int")})
+    row = Table(row_fields("reward", "mask"))
     step = Step(
         call=rows_of_kept_groups,
         name="kept",

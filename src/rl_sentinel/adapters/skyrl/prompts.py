@@ -13,7 +13,7 @@ from rl_sentinel.adapters.kit.requirements import group_sizes, groups_are_equal,
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.skyrl.arguments import TRAINER, config
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
@@ -82,17 +82,6 @@ def _label_per_row(labels: list[str], rows: int) -> list[float]:
 
 
 def _prepared(path: str) -> Boundary:
-    step = Step(
-        call=prepare,
-        name="prepared",
-        arguments={
-            "method": Constant(Function(path)),
-            "cfg": Constant(None) if path == PATH else config({}),
-            "groups": Labels("group"),
-            "samples": Derived(lambda inputs: group_sizes(inputs)[0]),
-        },
-        produced_by={"groups": _DATASET},
-    )
     result, form = Use("prepared"), PerRow("list")
     columns = {
         name: Output("B", "", "group", at=result[key], form=form)
@@ -104,10 +93,18 @@ def _prepared(path: str) -> Boundary:
         }.items()
     }
     changed = Output("B", "samples", "changed_by_others", at=result["changed"], form=form)
-    return Boundary(
+    return one_call(
         path=path,
         stage="batch",
-        steps=(step,),
+        call=prepare,
+        name="prepared",
+        arguments={
+            "method": Constant(Function(path)),
+            "cfg": Constant(None) if path == PATH else config({}),
+            "groups": Labels("group"),
+            "samples": Derived(lambda inputs: group_sizes(inputs)[0]),
+        },
+        produced_by={"groups": _DATASET},
         outputs=columns | {"changed": changed},
         claims=claims(_DOCS, conserves=True),
         reach="every run; generator.n_samples_per_prompt above 1",
@@ -139,7 +136,9 @@ def samples_divide(inputs: Inputs) -> str:
 
 
 def _tail_removal() -> Boundary:
-    step = Step(
+    return one_call(
+        path=TAIL,
+        stage="batch",
         call=uses_after_tail,
         name="uses",
         arguments={
@@ -149,11 +148,6 @@ def _tail_removal() -> Boundary:
             "workers": Constant(WORKERS),
         },
         produced_by={"groups": "trainer.py, train: the prompts of a batch of the training set"},
-    )
-    return Boundary(
-        path=TAIL,
-        stage="batch",
-        steps=(step,),
         outputs={"uses": Output("B", "", "uses", at=Use("uses"), form=PerRow("list"))},
         claims=claims("trainer.py, _remove_tail_data, docstring: remove tail data to have even shards"),
         reach="every run; trainer.train_batch_size prompts are not a multiple of the workers, their samples are",

@@ -25,7 +25,7 @@ from rl_sentinel.adapters.kit.row_codecs import RowPrompt, RowTokens
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
 from rl_sentinel.adapters.skyrl.arguments import TRAINER, UIDS, Arguments, arguments, config
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.errors import Unbindable
@@ -228,7 +228,10 @@ class PromptNumbers(PerRow):
 
 
 def _merge() -> Boundary:
-    step = Step(
+    merged = Use("merged")
+    return one_call(
+        path=MERGE,
+        stage="batch",
         call=MERGE,
         name="merged",
         arguments={"generator_outputs": EachPrompt(generated())},
@@ -236,12 +239,6 @@ def _merge() -> Boundary:
             "generator_outputs": f"fully_async_trainer.py, convert_generation_group_mini_batch_to_training_input: one "
             f"output per prompt; {GENERATED}"
         },
-    )
-    merged = Use("merged")
-    return Boundary(
-        path=MERGE,
-        stage="batch",
-        steps=(step,),
         outputs={
             "rollout_logprob": Output("B T", "nats", "rollout_logprob", at=merged["rollout_logprobs"], form=Ragged()),
             "token": Output("B T", "", "token", at=merged["response_ids"], form=Ragged()),

@@ -6,7 +6,7 @@ from typing import Any
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.forms import PerRow
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob, knobs
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -166,7 +166,7 @@ def _manager(target: Target) -> Boundary:
     return Boundary(
         path=MANAGER,
         stage="batch",
-        steps=(_step(MANAGER, count_admitted, **{name: Knob(name) for name in names}),),
+        steps=(_step(MANAGER, count_admitted, **knobs(*names)),),
         reads=frozenset({"group"}),
         outputs={
             "admitted": Output("", "samples", "admitted", at=session["admitted"]),

@@ -8,15 +8,14 @@ import torch
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.row_codecs import Cell, RowPrompt, RowTokens
-from rl_sentinel.adapters.kit.row_outputs import row_outputs
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
+from rl_sentinel.adapters.kit.value_codecs import Knob, functions
 from rl_sentinel.adapters.skyrl.arguments import steps_in_order
 from rl_sentinel.adapters.skyrl.dynamic_sampling import TRAJECTORY
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, with_columns
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 
@@ -128,33 +127,18 @@ def _lost(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _boundary() -> Boundary:
-    row = Table(
-        {
-            "group": Cell("group", "int"),
-            "trajectory": Cell("trajectory", "int"),
-            "last_step": Cell("last_step", "bool"),
-            "prompt": RowPrompt(),
-            "tokens": RowTokens("token", "int"),
-            "mask": RowTokens("mask", "int"),
-            "logprobs": RowTokens("rollout_logprob"),
-            "reward": Cell("reward"),
-        }
-    )
-    step = Step(
+    row = Table(row_fields("group", "trajectory", "last_step", "prompt", "tokens", "mask", "logprobs", "reward"))
+    return one_call(
+        path=PATH,
+        stage="batch",
         call=merge_steps,
         name="merged",
         arguments={
-            "merge": Constant(Function(PATH)),
-            "trajectory": Constant(Function(TRAJECTORY)),
+            **functions(merge=PATH, trajectory=TRAJECTORY),
             "rows": EachRow(row),
             "rewritten": Knob("rewritten"),
         },
         produced_by={"rows": _PRODUCER},
-    )
-    return Boundary(
-        path=PATH,
-        stage="batch",
-        steps=(step,),
         outputs=row_outputs(Use("merged"), "rollout_logprob", "token", "mask", "reward"),
         settings=FAMILIES,
         claims=claims(_DOCS, conserves=True),

@@ -16,7 +16,7 @@ from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
 from rl_sentinel.adapters.kit.requirements import equal_parts, has_trained_token, no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.training_mode import outputs_in_mode
-from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.kit.value_codecs import Constant, functions
 from rl_sentinel.adapters.skyrl.arguments import CONFIG
 from rl_sentinel.adapters.skyrl.losses import REGISTRY
 from rl_sentinel.adapters.skyrl.megatron_run import (
@@ -177,7 +177,7 @@ def _trained(target: Target, path: str) -> Iterator[Boundary]:
     loss = Output("", "", "loss", at=Use("trained")["loss"])
     logged = Output("", "nats", over="live", at=Use("trained")["logged"])
     device = {f"{target.locate(WORKER).rpartition('.')[0]}.torch.cuda.current_device": cpu}
-    code = Table({"worker": Constant(Function(WORKER)), "losses": Constant(Function(REGISTRY))})
+    code = Table(functions(worker=WORKER, losses=REGISTRY))
     kinds: list[tuple[Stage, str, dict[str, Output], Claims]] = [
         ("policy-loss", "loss", {"loss": loss}, _CLAIMS),
         ("metric", "logged loss", {"logged loss": logged}, _LOGGED),

@@ -15,14 +15,14 @@ from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import equal_parts, has_trained_token, no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, functions
 from rl_sentinel.adapters.skyrl.arguments import CONFIG
 from rl_sentinel.adapters.skyrl.losses import REGISTRY
 from rl_sentinel.adapters.skyrl.supervised import COLLATOR, PRODUCER, Model, collated
 from rl_sentinel.adapters.skyrl.worker import WORKER
 from rl_sentinel.adapters.skyrl.worker_fakes import cpu, worker_of
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -104,12 +104,14 @@ def evaluate(  # noqa: PLR0913 - classes of the target, and the arguments of its
 def _evaluation(target: Target, path: str) -> Boundary:
     device = {f"{target.locate(WORKER).rpartition('.')[0]}.torch.cuda.current_device": cpu}
     names = {"collator": COLLATOR, "worker": WORKER, "losses": REGISTRY, "trainer": TRAINER}
-    step = Step(
+    return one_call(
+        path=path,
+        stage="metric",
         call=evaluate,
         name="evaluated",
         arguments={
             "run": Constant(Function(RUN_EVAL)),
-            "code": Table({name: Constant(Function(path)) for name, path in names.items()}),
+            "code": Table(functions(**names)),
             "cfg": Config(CONFIG),
             "masks": EachRow(RowTokens("mask", "int")),
             "logprobs": Column("logprob", Ragged()),
@@ -118,11 +120,6 @@ def _evaluation(target: Target, path: str) -> Boundary:
         },
         fakes=device,
         produced_by={"masks": PRODUCER},
-    )
-    return Boundary(
-        path=path,
-        stage="metric",
-        steps=(step,),
         outputs={"evaluation loss": Output("", "nats", over="live", at=Use("evaluated")["evaluation loss"])},
         settings={"one batch": {"batches": 1}, "last batch padded": {"batches": 2}},
         claims=_CLAIMS,

@@ -9,9 +9,9 @@ import torch
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.configs import Config
-from rl_sentinel.adapters.kit.replacement import bare_instance
+from rl_sentinel.adapters.kit.replacement import bare_instance, nothing
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
-from rl_sentinel.adapters.skyrl.loop_fakes import Log, PromptLoader, nothing
+from rl_sentinel.adapters.skyrl.loop_fakes import Log, PromptLoader
 from rl_sentinel.adapters.skyrl.loop_steps import EPOCHS, compare_runs, loop_boundary
 from rl_sentinel.adapters.skyrl.overrides import SUPERVISED
 from rl_sentinel.adapters.target import Target

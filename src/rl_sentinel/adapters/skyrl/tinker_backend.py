@@ -17,15 +17,15 @@ from rl_sentinel.adapters.kit.forms import Ragged
 from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import has_trained_token, no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived
+from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived, constants, functions
 from rl_sentinel.adapters.skyrl.arguments import CONFIG
 from rl_sentinel.adapters.skyrl.loss_modes import MODES
 from rl_sentinel.adapters.skyrl.losses import PLAIN, REGISTRY
 from rl_sentinel.adapters.skyrl.worker import WHOLE_STEP, WORKER, averages
 from rl_sentinel.adapters.skyrl.worker_fakes import cpu, worker_of
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Output, Stage, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
 
@@ -235,8 +235,7 @@ def _code(target: Target) -> Table:
     """The functions and classes of the target that :func:`train_requests` calls."""
     chunk = next((path for path in CHUNKS if target.has(path)), CHUNKS[0])
     paths = {**_CODE, "chunk": chunk, **({"render": _RENDER} if target.has(_RENDER) else {})}
-    functions = {name: Constant(Function(path)) for name, path in paths.items()}
-    return Table({"render": Constant(None), "averages": Constant(averages(target)), **functions})
+    return Table({**constants(render=None, averages=averages(target)), **functions(**paths)})
 
 
 def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
@@ -250,7 +249,10 @@ def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
     place = target.locate(WORKER).rpartition(".")[0]
     plain = Ragged(plain=True)
     columns = {name: Column(name, plain) for name in ("old_logprob", "advantage")}
-    step = Step(
+    unused = frozenset({"old_logprob", "advantage"}) if loss_fn == "cross_entropy" else frozenset[str]()
+    return one_call(
+        path=f"{STEP} -> {WHOLE_STEP}",
+        stage=stage,
         call=train_requests,
         name="trained",
         arguments={
@@ -268,12 +270,6 @@ def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
             "columns": _PRODUCER,
             "cfg": "skyrl_train_backend.py, _build_skyrl_train_config: no KL term; otherwise the defaults",
         },
-    )
-    unused = frozenset({"old_logprob", "advantage"}) if loss_fn == "cross_entropy" else frozenset[str]()
-    return Boundary(
-        path=f"{STEP} -> {WHOLE_STEP}",
-        stage=stage,
-        steps=(step,),
         unused=unused,
         outputs=outputs,
         settings=settings,

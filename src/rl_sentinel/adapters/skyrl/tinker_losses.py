@@ -15,7 +15,7 @@ from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant
 from rl_sentinel.adapters.skyrl.loss_modes import MODES
 from rl_sentinel.adapters.skyrl.losses import PLAIN
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
@@ -80,7 +80,9 @@ def sum_of_losses(loss: FunctionType, columns: Mapping[str, Tensor], numbers: Ma
 def _boundary(name: str, numbers: Settings, claimed: Claims) -> Boundary:
     path, form = f"{MODULE}.{name}", ZeroPadded()
     columns = {name: Column(column, form) for name, column in _COLUMNS.items()}
-    step = Step(
+    return one_call(
+        path=path,
+        stage="policy-loss",
         call=sum_of_losses,
         name="loss",
         arguments={
@@ -89,11 +91,6 @@ def _boundary(name: str, numbers: Settings, claimed: Claims) -> Boundary:
             "numbers": AllSettings(),
         },
         produced_by={"columns": _PRODUCER},
-    )
-    return Boundary(
-        path=path,
-        stage="policy-loss",
-        steps=(step,),
         unused=frozenset({"old_logprob", "advantage"}) if name == "cross_entropy_loss" else frozenset(),
         outputs={"loss": Output("", "", "loss", at=Use("loss"))},
         settings={"default": numbers},

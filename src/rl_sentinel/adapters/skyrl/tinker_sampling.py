@@ -13,15 +13,14 @@ from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response, prompts_are_contiguous
-from rl_sentinel.adapters.kit.row_codecs import RowTokens
-from rl_sentinel.adapters.kit.row_outputs import row_outputs
+from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG, ScriptedResponse, fit_to_length, sampling_option
 from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived
 from rl_sentinel.adapters.skyrl.arguments import CONFIG
 from rl_sentinel.adapters.skyrl.inference_clients import CLIENTS, Servers, digest
 from rl_sentinel.adapters.skyrl.tinker_backend import BACKEND, CHUNKS
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Scalar, Settings
 from rl_sentinel.core.claims import claims
@@ -165,23 +164,20 @@ def _request(code: Mapping[str, Any], number: int, samples: int, room: int, opti
 def _boundary(target: Target, group: str, knobs: Mapping[str, tuple[Scalar, Scalar]]) -> Boundary:
     chunk = next((path for path in CHUNKS if target.has(path)), CHUNKS[0])
     functions = {name: Constant(Function(path)) for name, path in {**_CODE, "chunk": chunk}.items()}
-    step = Step(
+    return one_call(
+        path=f"{PREPARE} -> {SAMPLE} -> {CLIENT}.sample",
+        stage="batch",
         call=sample_requests,
         name="samples",
         arguments={
             "code": Table(functions),
             "cfg": Config(CONFIG),
-            "rows": EachRow(Table({"tokens": RowTokens("token", "int"), "logprobs": RowTokens("rollout_logprob")})),
+            "rows": EachRow(Table(row_fields("tokens", "logprobs"))),
             "groups": PromptIds("list"),
             "room": Derived(lambda inputs: inputs.mini_batch.width),
             "options": AllSettings(),
         },
         produced_by={"rows": "tinker/api.py, asample: the prompt, the sampling parameters and num_samples of a client"},
-    )
-    return Boundary(
-        path=f"{PREPARE} -> {SAMPLE} -> {CLIENT}.sample",
-        stage="batch",
-        steps=(step,),
         outputs=row_outputs(Use("samples"), "rollout_logprob", "token")
         | {"parameters of the request": Output("B", "", at=Use("samples")["parameters"], form=PerRow("list"))},
         settings={group: {}},

@@ -18,7 +18,7 @@ from rl_sentinel.adapters.skyrl.arguments import (
     trainer,
 )
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims, value_of
@@ -62,16 +62,13 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def _advantages(target: Target, name: str, forms: Arguments, *, step_wise: bool) -> Iterator[Boundary | Unbound]:
     settings: Settings = {ESTIMATOR: name, **({STEP_WISE: True} if step_wise else {})}
     critic = ("values",) if name == "gae" else ()
-    step = Step(
+    boundary = one_call(
+        path=PATH,
+        stage="advantage",
         call=PATH,
         name="data_after",
         arguments={"self": trainer(settings), "data": forms.training_input(*critic, step_wise=step_wise)},
         produced_by={"data": PRODUCED_BY},
-    )
-    boundary = Boundary(
-        path=PATH,
-        stage="advantage",
-        steps=(step,),
         unused=frozenset() if name in TEMPORAL else frozenset({"token_reward"}),
         outputs=advantage_outputs(forms, Use("data_after")["advantages"], Use("data_after")["returns"]),
         settings={f"step-wise {name}" if step_wise else name: settings},
@@ -123,13 +120,14 @@ def _data(forms: Arguments) -> Codec:
 def _normalization(
     forms: Arguments, path: str, arguments_: dict[str, Codec], more: Settings, optional: frozenset[str]
 ) -> Boundary:
-    step = Step(
-        call=path, name="data_after", arguments=arguments_, optional=optional, produced_by={"data": PRODUCED_BY}
-    )
-    return Boundary(
+    return one_call(
         path=path,
         stage="normalize",
-        steps=(step,),
+        call=path,
+        name="data_after",
+        arguments=arguments_,
+        optional=optional,
+        produced_by={"data": PRODUCED_BY},
         outputs={
             "advantage": Output("B T", "reward", "advantage", at=Use("data_after")["advantages"], form=forms.form)
         },

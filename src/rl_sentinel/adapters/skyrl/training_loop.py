@@ -27,7 +27,7 @@ from rl_sentinel.adapters.skyrl.dynamic_sampling import (
 from rl_sentinel.adapters.skyrl.forward_passes import Passed
 from rl_sentinel.adapters.skyrl.rollout import GENERATED
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 
@@ -267,7 +267,10 @@ def _counts(rows: int, found: Sequence[tuple[int, float]]) -> list[float]:
 
 def _boundary(name: str, settings: Settings) -> Boundary:
     step_wise = bool(settings.get(STEP_WISE))
-    step = Step(
+    trained, form = Use("trained"), PerRow("list")
+    return one_call(
+        path=PATH,
+        stage="batch",
         call=train_step,
         name="trained",
         arguments={
@@ -278,12 +281,6 @@ def _boundary(name: str, settings: Settings) -> Boundary:
             "logger": Constant(Function(LOGGER)),
         },
         produced_by={"rows": f"{GENERATED}; the uid of a step is the instance_id of its trajectory"},
-    )
-    trained, form = Use("trained"), PerRow("list")
-    return Boundary(
-        path=PATH,
-        stage="batch",
-        steps=(step,),
         reads=columns_read(step_wise=step_wise),
         # The advantages come first: the check before an audit moves signals, and counts of 0 do not move.
         outputs={"sum of advantages": Output("B", "reward", at=trained["advantage"], form=form)}

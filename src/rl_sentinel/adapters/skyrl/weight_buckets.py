@@ -14,11 +14,11 @@ from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Knob, functions
 from rl_sentinel.adapters.skyrl.worker_fakes import cpu
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 
 OWNER = "skyrl.backends.skyrl_train.workers.megatron.megatron_worker.MegatronWeightExtractor"
@@ -101,23 +101,19 @@ def extracted(
 
 def _boundary(target: Target) -> Boundary:
     place = target.locate(OWNER).rpartition(".")[0]
-    step = Step(
+    uses = Output("B", "", "uses", at=Use("extracted")["uses"], form=PerRow())
+    return one_call(
+        path=PATH,
+        stage="batch",
         call=extracted,
         name="extracted",
         arguments={
-            "method": Constant(Function(PATH)),
-            "owner": Constant(Function(OWNER)),
+            **functions(method=PATH, owner=OWNER),
             "rows": EachRow(Table({"logprobs": RowTokens("rollout_logprob")})),
             "grouped": Knob("grouped"),
         },
         fakes={f"{place}.torch.cuda.current_device": cpu},
         produced_by={"owner": "megatron_worker.py, init_weight_sync_state: enable_bucketing for transfer by CUDA IPC"},
-    )
-    uses = Output("B", "", "uses", at=Use("extracted")["uses"], form=PerRow())
-    return Boundary(
-        path=PATH,
-        stage="batch",
-        steps=(step,),
         outputs={**row_outputs(Use("extracted"), "rollout_logprob"), "uses": uses},
         settings={"weights": {"grouped": False}, "groups of experts": {"grouped": True}},
         claims=_CLAIMS,

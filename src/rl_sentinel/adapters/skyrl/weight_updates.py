@@ -10,16 +10,15 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.configs import Config
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.engines_at_update import Engines, columns
-from rl_sentinel.adapters.kit.replacement import replaced_globals
+from rl_sentinel.adapters.kit.replacement import nothing, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.row_codecs import RowTokens
-from rl_sentinel.adapters.kit.row_outputs import row_outputs
-from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
+from rl_sentinel.adapters.kit.value_codecs import functions
 from rl_sentinel.adapters.skyrl.arguments import CONFIG
-from rl_sentinel.adapters.skyrl.loop_fakes import Client, nothing
+from rl_sentinel.adapters.skyrl.loop_fakes import Client
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Scalar, Settings
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.errors import Unbindable
@@ -123,13 +122,14 @@ def updated(method: Callable[..., Any], owner: type, cfg: Any, rows: list[dict[s
 
 
 def _boundary(name: str, settings: Settings) -> Boundary:
-    row = {"logprobs": RowTokens("rollout_logprob"), "versions": RowTokens("version", "int")}
-    step = Step(
+    row = row_fields("logprobs", "versions")
+    return one_call(
+        path=PATH,
+        stage="batch",
         call=updated,
         name="updated",
         arguments={
-            "method": Constant(Function(PATH)),
-            "owner": Constant(Function(OWNER)),
+            **functions(method=PATH, owner=OWNER),
             "cfg": Config(CONFIG, {}, {field: name for name, field in _FIELDS.items() if name in settings}),
             "rows": EachRow(Table(row)),
         },
@@ -137,11 +137,6 @@ def _boundary(name: str, settings: Settings) -> Boundary:
             "rows": "trainer.py and fully_async_trainer.py, train: dispatch.save_weights_for_sampler after each step; "
             "skyrl_train_backend.py, save_sampler_checkpoint: while other clients may sample"
         },
-    )
-    return Boundary(
-        path=PATH,
-        stage="batch",
-        steps=(step,),
         outputs=row_outputs(Use("updated"), "rollout_logprob", "version"),
         settings={name: settings},
         claims=_CLAIMS,

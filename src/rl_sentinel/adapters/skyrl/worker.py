@@ -15,14 +15,14 @@ from rl_sentinel.adapters.kit.forms import Ragged
 from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCH_ROWS, MICRO_BATCHES
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, has_trained_token, no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Width
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Width, constants, functions
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, PRODUCED_BY, Arguments, all_ones, arguments
 from rl_sentinel.adapters.skyrl.loss_modes import MODES
 from rl_sentinel.adapters.skyrl.losses import PLAIN, REGISTRY, SCALE, WHOLE, scaling
 from rl_sentinel.adapters.skyrl.worker_fakes import Bar, Model, cpu, stored_entropy, worker_of
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.codec import Codec
@@ -178,8 +178,7 @@ def training_tensors(target: Target, forms: Arguments) -> dict[str, Codec]:
         "attention_mask": Derived(all_ones, frozenset({"extra"})),
         "loss_mask": forms.loss_mask,
         "response_mask": forms.response_mask,
-        "values": Constant(None),
-        "returns": Constant(None),
+        **constants(values=None, returns=None),
         **columns,
     }
 
@@ -206,8 +205,7 @@ def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
         call=train_mini_batch,
         name="trained",
         arguments={
-            "worker": Constant(Function(WORKER)),
-            "losses": Constant(Function(REGISTRY if registered else _FIRST_LOSS)),
+            **functions(worker=WORKER, losses=REGISTRY if registered else _FIRST_LOSS),
             "cfg": Config(CONFIG, {f"{_ALGORITHM}.policy_loss_type": PLAIN} if registered else {}, knobs_of(settings)),
             "reads_section": Constant("self.cfg.trainer." not in inspect.getsource(target.find(path))),
             "columns": Table({name: forms.column(name) for name in MODEL_COLUMNS}),

@@ -1,50 +1,12 @@
 """slime: its boundaries, the packages that they need, and fakes for the parts of Megatron that slime imports."""
 
-from collections.abc import Iterator
 from types import ModuleType
 
 from torch import Tensor
 
-from rl_sentinel.adapters.framework import Framework
+from rl_sentinel.adapters.framework import Framework, boundaries_of
 from rl_sentinel.adapters.installation import Installation, requirement
 from rl_sentinel.adapters.process_group import parallel_state_of_one_process
-from rl_sentinel.adapters.slime import (
-    advantages,
-    agent_sessions,
-    asynchronous_rollout,
-    buffered_rollout,
-    checkpoints,
-    context_parallel,
-    conversations,
-    correction,
-    critic,
-    data_source,
-    datasets,
-    distillation,
-    evaluation,
-    fp8_weights,
-    fsdp,
-    fsdp_train,
-    fsdp_weights,
-    generation,
-    kl,
-    learning_rates,
-    logprobs,
-    losses,
-    metrics,
-    multi_agent,
-    option_defaults,
-    packing,
-    rollout,
-    rollout_loop,
-    routing_replay,
-    teacher_server,
-    trajectories,
-    updates,
-    weight_updates,
-)
-from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Unbound
 
 #: slime's functions only need torch; its modules import these packages.
 LIGHT = """
@@ -66,44 +28,14 @@ SETUP = (
     "parallel_state.initialize_model_parallel()",
 )
 
-
-def _boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    for module in (
-        data_source,
-        datasets,
-        conversations,
-        rollout,
-        generation,
-        rollout_loop,
-        trajectories,
-        agent_sessions,
-        multi_agent,
-        asynchronous_rollout,
-        buffered_rollout,
-        evaluation,
-        fp8_weights,
-        advantages,
-        distillation,
-        teacher_server,
-        correction,
-        kl,
-        logprobs,
-        critic,
-        losses,
-        updates,
-        weight_updates,
-        context_parallel,
-        metrics,
-        packing,
-        routing_replay,
-        checkpoints,
-        option_defaults,
-        learning_rates,
-        fsdp,
-        fsdp_train,
-        fsdp_weights,
-    ):
-        yield from module.boundaries(target)
+#: The modules with boundaries, in the order in which they are bound.
+MODULES = """
+data_source datasets conversations rollout generation rollout_loop trajectories agent_sessions multi_agent
+asynchronous_rollout buffered_rollout evaluation advantages distillation teacher_server correction kl logprobs
+fp8_weights critic
+losses updates weight_updates context_parallel metrics packing routing_replay checkpoints option_defaults
+learning_rates fsdp fsdp_train fsdp_weights
+"""
 
 
 def _parallel_state() -> ModuleType:
@@ -137,7 +69,7 @@ def _installation(version: str) -> Installation:
 FRAMEWORK = Framework(
     name="slime",
     package="slime",
-    boundaries=_boundaries,
+    boundaries=boundaries_of(__name__, MODULES),
     light=lambda _version: LIGHT,
     installation=_installation,
     fakes={"megatron.core.mpu": _parallel_state, "megatron.core.fusions.fused_cross_entropy": _cross_entropy},

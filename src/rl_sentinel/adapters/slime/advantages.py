@@ -10,7 +10,7 @@ from rl_sentinel.adapters.kit.containers import EachRow, Object, Table
 from rl_sentinel.adapters.kit.forms import Padded, Ragged, ZeroPadded
 from rl_sentinel.adapters.kit.requirements import group_sizes, prompts_are_contiguous
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, knobs
 from rl_sentinel.adapters.slime.arguments import (
     LOSS,
     LOSS_MASKS,
@@ -29,7 +29,7 @@ from rl_sentinel.adapters.slime.fakes import compute_advantages, takes_data
 from rl_sentinel.adapters.slime.kl import default_kind
 from rl_sentinel.adapters.slime.samples import normalization_method, sample
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
@@ -178,8 +178,7 @@ def _from_rewards(target: Target, name: str, settings: Settings, claimed: Claims
     arguments = Object(
         "argparse.Namespace",
         {
-            "advantage_estimator": Knob("advantage_estimator"),
-            "grpo_std_normalization": Knob("grpo_std_normalization"),
+            **knobs("advantage_estimator", "grpo_std_normalization"),
             "rewards_normalization": Constant(value=True),
             "n_samples_per_prompt": Derived(lambda inputs: max(group_sizes(inputs))),
             "rollout_batch_size": Derived(lambda inputs: len(group_sizes(inputs))),
@@ -213,22 +212,13 @@ def _gae(name: str, *alternatives: str) -> Boundary:
     The caller pads all samples with 0 to the length of the longest sample.
     """
     padded = ZeroPadded()
-    return Boundary(
+    return one_call(
         path=f"{PPO}.{name}",
         stage="advantage",
-        steps=(
-            Step(
-                call=f"{PPO}.{name}",
-                name="result",
-                arguments={
-                    "rewards": TokenRewards(padded),
-                    "values": Column("value", padded),
-                    "gamma": Knob("gamma"),
-                    "lambd": Knob("lambd"),
-                },
-                produced_by={"rewards": "ppo_utils.py, get_advantages_and_returns_batch: zeros(B, max_len), filled"},
-            ),
-        ),
+        call=f"{PPO}.{name}",
+        name="result",
+        arguments={"rewards": TokenRewards(padded), "values": Column("value", padded), **knobs("gamma", "lambd")},
+        produced_by={"rewards": "ppo_utils.py, get_advantages_and_returns_batch: zeros(B, max_len), filled"},
         outputs={
             "advantage": Output("B T", "reward", "advantage", at=Use("result")[0], form=Padded()),
             "returns": Output("B T", "reward", "returns", at=Use("result")[1], form=Padded()),

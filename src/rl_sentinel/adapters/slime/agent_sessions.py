@@ -2,21 +2,22 @@
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Self
+from typing import Any
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachRow
+from rl_sentinel.adapters.kit.http_fake import HttpFake
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import last_token_trains, no_empty_response
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import functions, knobs
 from rl_sentinel.adapters.slime.rollout_fakes import Words
 from rl_sentinel.adapters.slime.samples import SAMPLE
 from rl_sentinel.adapters.slime.trajectories import MANAGER, ROW, TURN, Session, append_row, empty_columns, with_turns
 from rl_sentinel.adapters.slime.trajectories import MODULE as TRAJECTORY
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 
@@ -64,39 +65,19 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             yield from bindable(target, _session())
 
 
-class Replies:
+class Replies(HttpFake):
     """A fake aiohttp. Its server samples one known reply, cut to the requested number of tokens."""
-
-    ClientError = OSError
 
     def __init__(self, tokens: list[int], logprobs: list[float]) -> None:
         """Store the tokens and log-probs of the reply."""
-        self.tokens, self.logprobs, self.room, self.status = tokens, logprobs, 0, 200
-
-    def ClientTimeout(self, **_seconds: object) -> None:  # noqa: N802 - the name in aiohttp
-        """No time limit."""
-
-    def ClientSession(self, **_options: object) -> "Replies":  # noqa: N802 - the name in aiohttp
-        """This object, as the session."""
-        return self
-
-    def post(self, _url: str, *, json: dict[str, Any], **_options: object) -> "Replies":
-        """This object, as the reply to the request."""
-        self.room = int(json["sampling_params"]["max_new_tokens"])
-        return self
-
-    async def __aenter__(self) -> Self:
-        """Enter the context of the session or of the reply."""
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        """Do nothing, since no connection was opened."""
+        super().__init__()
+        self.tokens, self.logprobs = tokens, logprobs
 
     async def json(self, **_options: object) -> dict[str, Any]:
         """The reply, in SGLang's format."""
-        scored = [(logprob, token, None) for logprob, token in zip(self.logprobs, self.tokens, strict=True)][
-            : self.room
-        ]
+        room = int(self.asked["sampling_params"]["max_new_tokens"])
+        pairs = zip(self.logprobs, self.tokens, strict=True)
+        scored = [(logprob, token, None) for logprob, token in pairs][:room]
         reason = "stop" if len(scored) == len(self.tokens) else "length"
         return {"text": "", "meta_info": {"output_token_logprobs": scored, "finish_reason": {"type": reason}}}
 
@@ -172,21 +153,13 @@ def _session() -> Boundary:
 
 
 def _boundary(path: str, call: Callable[..., Any], classes: Mapping[str, str]) -> Boundary:
-    step = Step(
-        call=call,
-        name="samples",
-        arguments={
-            **{name: Constant(Function(place)) for name, place in classes.items()},
-            "rows": EachRow(ROW),
-            "full": Knob("full"),
-            "exceeded": Knob("exceeded"),
-        },
-        produced_by={"rows": _PRODUCER},
-    )
-    return Boundary(
+    return one_call(
         path=path,
         stage="batch",
-        steps=(step,),
+        call=call,
+        name="samples",
+        arguments={**functions(**classes), "rows": EachRow(ROW), **knobs("full", "exceeded")},
+        produced_by={"rows": _PRODUCER},
         outputs=row_outputs(Use("samples"), "rollout_logprob", "token", "mask", "reward"),
         settings=LIMITS,
         claims=claims(_DOCS, conserves=True),

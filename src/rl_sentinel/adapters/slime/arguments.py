@@ -8,9 +8,9 @@ import torch
 from rl_sentinel.adapters.kit.codecs import Column, Lengths
 from rl_sentinel.adapters.kit.containers import Namespace, Object
 from rl_sentinel.adapters.kit.forms import Packed, PerRow, Ragged
-from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Computed, constants, knobs
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.codec import Codec, Inputs
+from rl_sentinel.core.codec import Inputs
 
 PPO = "slime.utils.ppo_utils"
 LOSS = "slime.backends.megatron_utils.loss"
@@ -57,10 +57,9 @@ def packed(column: str) -> Column:
     return Column(column, Packed())
 
 
-def options(*knobs: str, **fixed: object) -> Object:
-    """The namespace of arguments: the values of ``knobs`` come from the setting, those of ``fixed`` are constants."""
-    parts: dict[str, Codec] = {name: Constant(value) for name, value in fixed.items()}
-    return Namespace(**parts | {name: Knob(name) for name in knobs})
+def options(*names: str, **fixed: object) -> Object:
+    """The namespace of arguments: the values of ``names`` come from the setting, those of ``fixed`` are constants."""
+    return Namespace(**constants(**fixed), **knobs(*names))
 
 
 def _log_ratio(inputs: Inputs) -> torch.Tensor:

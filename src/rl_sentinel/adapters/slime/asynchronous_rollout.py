@@ -17,14 +17,14 @@ from rl_sentinel.adapters.kit.requirements import (
     prompts_are_contiguous,
     versions_never_decrease,
 )
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.kit.value_codecs import Derived, functions
 from rl_sentinel.adapters.slime.generation import MODULES, ROW, room_of, samples_of
 from rl_sentinel.adapters.slime.rollout_fakes import arguments, serving
 from rl_sentinel.adapters.slime.rollout_loop import PromptSource
 from rl_sentinel.adapters.slime.samples import SAMPLE
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
+from rl_sentinel.core.call import Use
 
 PATH = "slime.rollout.fully_async_rollout.generate_rollout_fully_async"
 
@@ -126,22 +126,17 @@ def _one_event_loop(run: Callable[..., Any]) -> Iterator[None]:
 
 
 def _asynchronous(generate: str) -> Boundary:
-    step = Step(
+    return one_call(
+        path=PATH,
+        stage="batch",
         call=uses_in_asynchronous_rollouts,
         name="uses",
         arguments={
-            "run": Constant(Function(PATH)),
-            "generate": Constant(Function(generate)),
-            "sample": Constant(Function(SAMPLE)),
+            **functions(run=PATH, generate=generate, sample=SAMPLE),
             "prompts": EachPrompt(EachRow(Table(ROW))),
             "room": Derived(room_of),
         },
         produced_by={"prompts": _PRODUCER},
-    )
-    return Boundary(
-        path=PATH,
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"group", "length", "version"}),
         outputs={"trained": Output("B", "samples", "uses", at=Use("uses"), form=PerRow("list"))},
         reach=f"--rollout-function-path {PATH}",

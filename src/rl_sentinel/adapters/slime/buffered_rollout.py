@@ -18,11 +18,11 @@ from rl_sentinel.adapters.kit.requirements import (
     no_empty_response,
     prompts_are_contiguous,
 )
-from rl_sentinel.adapters.kit.row_codecs import Cell, RowTokens
+from rl_sentinel.adapters.kit.row_outputs import row_fields
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.slime.rollout_fakes import Arguments
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
@@ -164,22 +164,15 @@ def _every_other(inputs: Inputs) -> bool:
 
 
 def _samples(path: str) -> Boundary:
-    row = {
-        "mask": RowTokens("mask", "int"),
-        "reward": Cell("reward"),
-        "truncated": Derived(_every_other),
-    }
-    step = Step(
+    row = {**row_fields("mask", "reward"), "truncated": Derived(_every_other)}
+    made, form = Use("made"), PerRow("list")
+    return one_call(
+        path=path,
+        stage="batch",
         call=fetch_samples,
         name="made",
         arguments={"run": Constant(Function(path)), "prompts": EachPrompt(EachRow(Table(row)))},
         produced_by={"prompts": _PRODUCER},
-    )
-    made, form = Use("made"), PerRow("list")
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         outputs={
             "reward": Output("B", "reward", "reward", at=made["reward"], form=form),
             **difference_outputs(made),

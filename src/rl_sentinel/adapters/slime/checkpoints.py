@@ -9,7 +9,7 @@ from typing import Any
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
-from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived
+from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived, functions
 from rl_sentinel.adapters.slime.rollout_fakes import arguments
 from rl_sentinel.adapters.slime.samples import module_source
 from rl_sentinel.adapters.target import Target
@@ -153,11 +153,7 @@ def _loaded() -> Boundary:
     step = Step(
         call=steps_loaded,
         name="steps",
-        arguments={
-            "load": Constant(Function(PATH)),
-            "actor": Constant(Function(ACTOR)),
-            "runs": Derived(lambda inputs: inputs.batch.rows),
-        },
+        arguments={**functions(load=PATH, actor=ACTOR), "runs": Derived(lambda inputs: inputs.batch.rows)},
         produced_by={"runs": _CALLER},
     )
     outputs = {

@@ -9,9 +9,9 @@ from rl_sentinel.adapters.kit.containers import EachRow
 from rl_sentinel.adapters.kit.conversations import conversation, difference_outputs, differences
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, knobs
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 
@@ -56,22 +56,18 @@ def mask_differences(
 
 
 def _generator(name: str, settings: Settings) -> Boundary:
-    step = Step(
+    return one_call(
+        path=f"{GENERATOR}.get_loss_mask",
+        stage="batch",
         call=mask_differences,
         name="differ",
         arguments={
             "generator": Constant(Function(GENERATOR)),
-            "kind": Knob("kind"),
-            "added": Knob("added"),
+            **knobs("kind", "added"),
             "masks": EachRow(RowTokens("mask", "int")),
             "system": Knob("system", default=False),
         },
         produced_by={"masks": _CALLER},
-    )
-    return Boundary(
-        path=f"{GENERATOR}.get_loss_mask",
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"mask", "length"}),
         outputs=difference_outputs(Use("differ")),
         settings={name: settings},

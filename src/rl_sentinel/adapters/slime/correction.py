@@ -19,7 +19,7 @@ from rl_sentinel.adapters.slime.arguments import (
     samples,
 )
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 
@@ -44,10 +44,13 @@ def _masking() -> Boundary:
         "loss_masks": LOSS_MASKS,
     }
     keep = OffMask(Packed(), 1.0)
-    return Boundary(
+    return one_call(
         path=path,
         stage="correct",
-        steps=(Step(call=path, name="result", arguments=arguments, produced_by={"loss_masks": MASKS}),),
+        call=path,
+        name="result",
+        arguments=arguments,
+        produced_by={"loss_masks": MASKS},
         outputs={"keep": Output("B T", "", "keep", "sequence", at=Use("result")[0], form=keep)},
         settings={"default": {"opsm_delta": 1e-4}, "wide": {"opsm_delta": 0.1}},
         reach="--use-opsm",
@@ -66,10 +69,13 @@ def _weight(name: str, bounds: Settings) -> Boundary:
         "total_lengths": TOTAL_LENGTHS,
         "response_lengths": RESPONSE_LENGTHS,
     }
-    return Boundary(
+    return one_call(
         path=path,
         stage="correct",
-        steps=(Step(call=path, name="result", arguments=arguments, produced_by={"loss_masks": MASKS}),),
+        call=path,
+        name="result",
+        arguments=arguments,
+        produced_by={"loss_masks": MASKS},
         outputs={"weight": Output("B T", "ratio", "weight", "token", at=Use("result")[0], form=Packed())},
         settings={"default": bounds},
         reach="--use-tis",

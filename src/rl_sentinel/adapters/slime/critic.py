@@ -12,7 +12,7 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.slime.arguments import LOSS, OPTIONAL, PARALLEL_STATE, RESPONSE_LENGTHS, TOTAL_LENGTHS
 from rl_sentinel.adapters.slime.fakes import returns_pair
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 
@@ -36,7 +36,9 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     result = Use("result")
     if returns_pair(target.find(PATH)):
         result = result[1]
-    step = Step(
+    boundary = one_call(
+        path=PATH,
+        stage="batch",
         call=PATH,
         name="result",
         arguments={
@@ -51,11 +53,6 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         produced_by={
             "logits": "slime/backends/megatron_utils/model.py, forward_step: float32 outputs of the value head"
         },
-    )
-    boundary = Boundary(
-        path=PATH,
-        stage="batch",
-        steps=(step,),
         unused=frozenset({"prompt_length", "token"}),
         outputs={"value": Output("B T", "reward", "value", at=result["values"], form=Ragged())},
         settings={"default": {"temperature": 1.0}, "other temperature": {"temperature": 0.5}},

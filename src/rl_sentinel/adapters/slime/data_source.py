@@ -10,11 +10,11 @@ from typing import Any
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.replacement import replaced_globals
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.kit.value_codecs import Derived, Knob, functions
 from rl_sentinel.adapters.slime.samples import SAMPLE
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
+from rl_sentinel.core.call import Use
 
 #: Paths of the class, newest first; the first one is the default of --data-source-path.
 SOURCES = (
@@ -135,18 +135,6 @@ def _globals(kind: type) -> dict[str, Any]:
 
 
 def _source(path: str) -> Boundary:
-    step = Step(
-        call=prompts_of_rollouts,
-        name="drawn",
-        arguments={
-            "source": Constant(Function(path)),
-            "dataset": Constant(Function(DATASET)),
-            "sample": Constant(Function(SAMPLE)),
-            "rows": Derived(lambda inputs: inputs.batch.rows),
-            "shuffle": Knob("rollout_shuffle", default=False),
-        },
-        produced_by={"rows": _CALLER},
-    )
     drawn, form = Use("drawn"), PerRow("list")
     outputs = {"uses of a prompt": Output("B", "samples", "uses", at=drawn["uses"], form=form)}
     for restart in RESTARTS:
@@ -154,10 +142,17 @@ def _source(path: str) -> Boundary:
             key, after = f"{column} {restart}", f"{column} after rollout {restart}"
             outputs[after] = Output("B", "", f"uninterrupted.{key}", at=drawn[f"whole {key}"], form=form)
             outputs[f"{after} and a restart"] = Output("B", "", f"resumed.{key}", at=drawn[f"resumed {key}"], form=form)
-    return Boundary(
+    return one_call(
         path=path,
         stage="batch",
-        steps=(step,),
+        call=prompts_of_rollouts,
+        name="drawn",
+        arguments={
+            **functions(source=path, dataset=DATASET, sample=SAMPLE),
+            "rows": Derived(lambda inputs: inputs.batch.rows),
+            "shuffle": Knob("rollout_shuffle", default=False),
+        },
+        produced_by={"rows": _CALLER},
         reads=frozenset({"group"}),
         outputs=outputs,
         settings={"default": {}, "shuffled": {"rollout_shuffle": True}},

@@ -15,7 +15,7 @@ from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived
 from rl_sentinel.adapters.slime.rollout_fakes import FIRST, Words
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 
@@ -185,7 +185,10 @@ def _start(rows: int, last: int) -> int:
 
 
 def _read(settings: Mapping[str, Settings], fakes: Mapping[str, Callable[..., Any]]) -> Boundary:
-    step = Step(
+    form = PerRow("list")
+    return one_call(
+        path=DATASET,
+        stage="batch",
         call=rows_of_samples,
         name="read",
         fakes=fakes,
@@ -195,12 +198,6 @@ def _read(settings: Mapping[str, Settings], fakes: Mapping[str, Callable[..., An
             "options": AllSettings(),
         },
         produced_by={"prompts": "slime/rollout/data_source.py, RolloutDataSource: Dataset of --prompt-data"},
-    )
-    form = PerRow("list")
-    return Boundary(
-        path=DATASET,
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"length"}),
         outputs={
             "uses": Output("B", "samples", "uses", at=Use("read")["uses"], form=form),

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,10 +11,11 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import EachRow, Namespace, Table
 from rl_sentinel.adapters.kit.forms import Ragged
+from rl_sentinel.adapters.kit.http_fake import HttpFake
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG, fit_to_length
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, functions
 from rl_sentinel.adapters.slime.advantages import DEFAULTS
 from rl_sentinel.adapters.slime.advantages import PATH as ADVANTAGES
 from rl_sentinel.adapters.slime.arguments import (
@@ -30,7 +31,7 @@ from rl_sentinel.adapters.slime.arguments import (
 from rl_sentinel.adapters.slime.rollout_fakes import Words
 from rl_sentinel.adapters.slime.samples import sample
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -69,7 +70,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield from bindable(target, _penalized())
 
 
-class Teacher:
+class Teacher(HttpFake):
     """A fake aiohttp. Its server returns the teacher's log-probs of one sequence, in SGLang's format.
 
     ``logits`` are for the response tokens. Prompt tokens get an arbitrary log-prob, except the first token, which gets
@@ -78,36 +79,17 @@ class Teacher:
 
     def __init__(self, logits: Tensor) -> None:
         """Store the logits ``[T, V]``."""
+        super().__init__()
         self.logits = logits
-        self.payload: dict[str, Any] = {}
 
     @property
     def ids(self) -> list[int]:
         """The tokens that the server scores."""
-        return list(self.payload["input_ids"]) if "input_ids" in self.payload else merged(self.payload["text"])
-
-    def ClientSession(self, **_options: object) -> "Teacher":  # noqa: N802 - the name in aiohttp
-        """This object, as the session."""
-        return self
-
-    def post(self, _url: str, *, json: dict[str, Any], **_options: object) -> "Teacher":
-        """This object, as the reply to the request."""
-        self.payload = json
-        return self
-
-    async def __aenter__(self) -> Self:
-        """Enter the context of the session or of the reply."""
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        """Do nothing, since no connection was opened."""
-
-    def raise_for_status(self) -> None:
-        """Do nothing: the request succeeded."""
+        return list(self.asked["input_ids"]) if "input_ids" in self.asked else merged(self.asked["text"])
 
     async def json(self) -> dict[str, Any]:
         """The log-probs of all tokens. Like SGLang, replace temperature 0 (greedy sampling) with 1."""
-        ids, params = self.ids, self.payload["sampling_params"]
+        ids, params = self.ids, self.asked["sampling_params"]
         logprobs = (self.logits / (params.get("temperature", 1.0) or 1.0)).log_softmax(-1)
         before = max(len(ids) - len(logprobs), 0)
         scored = [(-9.0, token, None) for token in ids[:before]]
@@ -169,16 +151,13 @@ _PRODUCED = {
 
 
 def _asked(target: Target, score: str) -> Boundary:
-    step = Step(
+    return one_call(
+        path=score,
+        stage="batch",
         call=scored_tokens,
         name="tokens",
         arguments={"score": Constant(Function(score)), "args": _ARGS, "rows": EachRow(sample(target, "reward"))},
         produced_by=_PRODUCED,
-    )
-    return Boundary(
-        path=score,
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"token", "length", "prompt_length"}),
         unused=frozenset({"prompt_length"}),
         outputs={"token": Output("B T", "", "token", at=Use("tokens"), form=Ragged())},
@@ -193,22 +172,18 @@ def _asked(target: Target, score: str) -> Boundary:
 
 
 def _scored(target: Target, score: str, process: str) -> Boundary:
-    step = Step(
+    return one_call(
+        path=f"{score} -> {process}",
+        stage="batch",
         call=teacher_logprobs,
         name="teacher",
         arguments={
-            "score": Constant(Function(score)),
-            "process": Constant(Function(process)),
+            **functions(score=score, process=process),
             "args": _ARGS,
             "rows": EachRow(sample(target, "reward")),
             "logits": Column("logits", Ragged()),
         },
         produced_by=_PRODUCED,
-    )
-    return Boundary(
-        path=f"{score} -> {process}",
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"token", "length", "logits", "prompt_length"}),
         unused=frozenset({"prompt_length"}),
         outputs={"logprob": Output("B T", "nats", "logprob", at=Use("teacher"), form=Ragged())},
@@ -232,19 +207,16 @@ def _penalized() -> Boundary:
         }
     )
     args = options(**fixed)
-    step = Step(
+    result = Use("rollout_data")
+    return one_call(
+        path=f"{ADVANTAGES} -> {PENALTY}",
+        stage="advantage",
         call=ADVANTAGES,
         arguments={"args": Namespace(**args.parts, opd_kl_coef=Knob("coefficient")), "rollout_data": data},
         produced_by={
             "rollout_data": f"{MASKS}; log_probs and teacher_log_probs: actor.py, train_actor, or the samples' "
             "teacher_log_probs in rollout.py, _convert_samples_to_train_data"
         },
-    )
-    result = Use("rollout_data")
-    return Boundary(
-        path=f"{ADVANTAGES} -> {PENALTY}",
-        stage="advantage",
-        steps=(step,),
         unused=frozenset({"excluded"}),
         outputs={
             "advantage": Output("B T", "reward", "advantage", at=result["advantages"], form=Ragged()),

@@ -14,7 +14,7 @@ from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.scripted_sampling import sampling_option
-from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived
+from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived, functions
 from rl_sentinel.adapters.slime.generation import MODULES, ONE_VERSION, room_of, samples_of
 from rl_sentinel.adapters.slime.rank_fakes import recording_trackers
 from rl_sentinel.adapters.slime.rollout_fakes import arguments, serving
@@ -158,8 +158,7 @@ def _step(target: Target, evaluate: str, log: str = "") -> Step:
         call=run_evaluation,
         name="evaluated",
         arguments={
-            "evaluate": Constant(Function(evaluate)),
-            "sample": Constant(Function(SAMPLE)),
+            **functions(evaluate=evaluate, sample=SAMPLE),
             "configure": Constant(Function(CONFIG) if target.has(CONFIG) else None),
             "rows": EachRow(Table(ONE_VERSION)),
             "room": Derived(room_of),

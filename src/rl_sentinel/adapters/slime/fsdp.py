@@ -20,12 +20,12 @@ from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.sequences import RaggedSequence
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, functions
 from rl_sentinel.adapters.slime.arguments import LOSS_MASKS, RESPONSE_LENGTHS, REWARDS, samples
 from rl_sentinel.adapters.slime.packing import cpu
 from rl_sentinel.adapters.slime.samples import module_source
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec
@@ -154,18 +154,6 @@ def _in_order(samples_: list[dict[str, Any]], keys: tuple[str, ...]) -> dict[str
 
 
 def _packing(target: Target) -> Boundary:
-    step = Step(
-        call=pack_and_unpack,
-        name="unpacked",
-        arguments={
-            "pack": Constant(Function(PACK)),
-            "unpack": Constant(Function(UNPACK)),
-            "data": Table(DATA),
-            "packs": MICRO_BATCHES,
-        },
-        fakes=pack_fakes(target),
-        produced_by={"data": _CALLER},
-    )
     unpacked, form = Use("unpacked"), Ragged()
     keys = {"rollout_logprob": "rollout_log_probs", "advantage": "advantages", "returns": "returns"}
     outputs = {name: Output("B T", "", name, at=unpacked[key], form=form) for name, key in keys.items()}
@@ -174,10 +162,14 @@ def _packing(target: Target) -> Boundary:
         "mask": Output("B T", "", "mask", at=unpacked["loss_masks"], form=Cast(form, torch.bool)),
         "sequences": Output("", "count", "rows", at=unpacked["raw_rewards"], form=_Count()),
     }
-    return Boundary(
+    return one_call(
         path=f"{PACK} -> {UNPACK}",
         stage="batch",
-        steps=(step,),
+        call=pack_and_unpack,
+        name="unpacked",
+        arguments={**functions(pack=PACK, unpack=UNPACK), "data": Table(DATA), "packs": MICRO_BATCHES},
+        fakes=pack_fakes(target),
+        produced_by={"data": _CALLER},
         unused=frozenset({"prompt_length", "reward"}),
         outputs=outputs,
         claims=claims("data_packing.py, unpack_sequences: sequences from a packed batch", conserves=True, packs=True),
@@ -207,13 +199,13 @@ def _log_probs(target: Target, path: str) -> Boundary:
         **{name: Constant(value) for name, value in (("weights", {}), ("fsdp_cpu_offload", False))},
         **{name: Constant(value) for name, value in (("cp_rank", 0), ("cp_size", 1), ("cp_group", None))},
     }
-    step = Step(
+    return one_call(
+        path=path,
+        stage="batch",
         call=log_probs_of_packs,
         name="computed",
         arguments={
-            "compute": Constant(Function(path)),
-            "pack": Constant(Function(PACK)),
-            "unpack": Constant(Function(UNPACK)),
+            **functions(compute=path, pack=PACK, unpack=UNPACK),
             "actor": Object(bare_instance, parts),
             "data": Table(DATA),
             "logits": Column("logits", RaggedSequence(shift=1)),
@@ -221,11 +213,6 @@ def _log_probs(target: Target, path: str) -> Boundary:
         },
         fakes=pack_fakes(target),
         produced_by={"data": _CALLER},
-    )
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"logits", "token", "length"}),
         outputs={
             name: Output("B T", "nats", name, at=Use("computed")[key], form=Ragged())

@@ -15,7 +15,7 @@ from rl_sentinel.adapters.kit.containers import Table
 from rl_sentinel.adapters.kit.forms import Ragged
 from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
 from rl_sentinel.adapters.kit.requirements import equal_parts, has_trained_token, no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import AllSettings, Computed, Constant, Earlier
+from rl_sentinel.adapters.kit.value_codecs import AllSettings, Computed, Constant, Earlier, functions
 from rl_sentinel.adapters.slime.fsdp import ACTOR, pack_fakes
 from rl_sentinel.adapters.slime.fsdp_fakes import LOGPROBS, train_on_ranks
 from rl_sentinel.adapters.slime.packing import cpu
@@ -23,7 +23,7 @@ from rl_sentinel.adapters.slime.rollout import even_ranks, received
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.codec import Codec, Inputs
@@ -177,8 +177,7 @@ def _run(target: Target, family: Family, source: str) -> tuple[str, tuple[Step, 
         call=train_on_ranks,
         name="trained",
         arguments={
-            "train": Constant(Function(PATH)),
-            "owner": Constant(Function(ACTOR)),
+            **functions(train=PATH, owner=ACTOR),
             "ranks": Earlier(Use("ranks")),
             "columns": Table(columns),
             "micro_batches": MICRO_BATCHES,

@@ -16,16 +16,16 @@ from torch import Tensor
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachRow
-from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
+from rl_sentinel.adapters.kit.replacement import bare_instance, nothing, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Knob, functions
 from rl_sentinel.adapters.slime.fsdp import ACTOR
-from rl_sentinel.adapters.slime.weight_fakes import Engine, Layers, Remote, fakes, nothing, on_cpu, with_buckets
+from rl_sentinel.adapters.slime.weight_fakes import Engine, Layers, Remote, fakes, on_cpu, with_buckets
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 
 INIT, UPDATE = f"{ACTOR}.init", f"{ACTOR}.update_weights"
@@ -156,22 +156,17 @@ def _loading(model: Layers) -> dict[str, Any]:
 
 def _boundary(name: str) -> Boundary:
     colocate, reach = FAMILIES[name]
-    step = Step(
+    return one_call(
+        path=f"{INIT} -> {UPDATE}",
+        stage="batch",
         call=first_weights,
         name="weights",
         arguments={
-            "init": Constant(Function(INIT)),
-            "update": Constant(Function(UPDATE)),
-            "owner": Constant(Function(ACTOR)),
+            **functions(init=INIT, update=UPDATE, owner=ACTOR),
             "rows": EachRow(RowTokens("rollout_logprob")),
             "colocate": Knob("colocate"),
         },
         produced_by={"rows": _PRODUCED},
-    )
-    return Boundary(
-        path=f"{INIT} -> {UPDATE}",
-        stage="batch",
-        steps=(step,),
         outputs=row_outputs(Use("weights"), "rollout_logprob"),
         settings={name: {"colocate": colocate}},
         claims=_CLAIMS,

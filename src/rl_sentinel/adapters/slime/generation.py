@@ -11,9 +11,9 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachPrompt, EachRow, Table
 from rl_sentinel.adapters.kit.forms import Cast, PerRow, Ragged
 from rl_sentinel.adapters.kit.requirements import no_empty_response, prompts_are_contiguous, versions_never_decrease
-from rl_sentinel.adapters.kit.row_codecs import Cell, RowPrompt, RowTokens
+from rl_sentinel.adapters.kit.row_outputs import row_fields
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG, ScriptedResponse, fit_to_length
-from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived, Earlier
+from rl_sentinel.adapters.kit.value_codecs import AllSettings, Derived, Earlier, functions
 from rl_sentinel.adapters.slime.rank_fakes import received_rows
 from rl_sentinel.adapters.slime.rollout import even_ranks, received
 from rl_sentinel.adapters.slime.rollout_fakes import FIRST, Server, Words, arguments, reset_singleton, serving
@@ -21,7 +21,7 @@ from rl_sentinel.adapters.slime.samples import SAMPLE, module_source
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec, Inputs
@@ -191,13 +191,7 @@ def room_of(inputs: Inputs) -> int:
 
 
 #: One row: a response to sample, its prompt and its reward.
-ROW: Mapping[str, Codec] = {
-    "prompt": RowPrompt(),
-    "tokens": RowTokens("token", "int"),
-    "logprobs": RowTokens("rollout_logprob"),
-    "versions": RowTokens("version", "int"),
-    "reward": Cell("reward"),
-}
+ROW: Mapping[str, Codec] = row_fields("prompt", "tokens", "logprobs", "versions", "reward")
 
 #: The same without weight updates during requests.
 ONE_VERSION: Mapping[str, Codec] = {name: part for name, part in ROW.items() if name != "versions"}
@@ -209,8 +203,7 @@ def _generated(target: Target, module: str, settings: Mapping[str, Settings]) ->
         call=generate_all,
         name="generated",
         arguments={
-            "generate": Constant(Function(path)),
-            "sample": Constant(Function(SAMPLE)),
+            **functions(generate=path, sample=SAMPLE),
             "prompts": EachPrompt(EachRow(Table(ROW))),
             "room": Derived(room_of),
             "options": AllSettings(),

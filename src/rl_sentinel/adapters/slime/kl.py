@@ -8,7 +8,7 @@ from rl_sentinel.adapters.kit.forms import Packed
 from rl_sentinel.adapters.kit.value_codecs import Knob
 from rl_sentinel.adapters.slime.arguments import PPO, packed
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 
 PATH = f"{PPO}.compute_approx_kl"
 
@@ -32,19 +32,16 @@ def default_kind(target: Target) -> str:
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """One boundary per estimator, on the concatenated tokens of all samples, as in the loss."""
     arguments = {"log_probs": packed("logprob"), "log_probs_base": packed("ref_logprob"), "kl_loss_type": Knob("kind")}
-    step = Step(
-        call=PATH,
-        name="kl",
-        arguments=arguments,
-        produced_by={"log_probs": "loss.py, policy_loss_function: log_probs and ref_log_probs concatenated"},
-    )
     for kind, name in kinds(target).items():
         yield from bindable(
             target,
-            Boundary(
+            one_call(
                 path=PATH,
                 stage="kl",
-                steps=(step,),
+                call=PATH,
+                name="kl",
+                arguments=arguments,
+                produced_by={"log_probs": "loss.py, policy_loss_function: log_probs and ref_log_probs concatenated"},
                 outputs={"kl": Output("B T", "nats", f"kl.{name}", form=Packed())},
                 settings={kind: {"kind": kind}},
                 reach=f"--kl-loss-type {kind}",

@@ -17,9 +17,9 @@ from rl_sentinel.adapters.kit.learning_rates import (
     rows_are_updates,
 )
 from rl_sentinel.adapters.kit.replacement import replaced_globals
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob, functions, knobs
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec
@@ -157,8 +157,7 @@ def _rates(kind: str) -> Boundary:
         "build": Constant(Function(PATH)),
         "count": Derived(lambda inputs: inputs.batch.rows),
         "kind": Constant(kind),
-        "warm_up": Knob("warm_up"),
-        "updates": Knob("updates"),
+        **knobs("warm_up", "updates"),
         "floor": Knob("floor") if kind == "cosine" else Constant(0.0),
         "share": Knob("share"),
     }
@@ -167,27 +166,23 @@ def _rates(kind: str) -> Boundary:
 
 
 def _restarted() -> Boundary:
-    step = Step(
-        call=rates_of_restart,
-        name="rates",
-        arguments={
-            "initialize": Constant(Function(INITIALIZE)),
-            "build": Constant(Function(PATH)),
-            "count": Derived(lambda inputs: inputs.batch.rows),
-            **{name: Knob(name, default) for name, default in (("warm_up", 0), ("updates", UPDATES), ("floor", 0.0))},
-        },
-        produced_by={"count": _RESTORES},
-    )
     outputs = {
         "learning rate": ("uninterrupted.rate", "rates"),
         "learning rate after a restart": ("resumed.rate", "resumed"),
         "finished updates": ("uninterrupted.updates", "updates"),
         "finished updates after a restart": ("resumed.updates", "counted"),
     }
-    return Boundary(
+    return one_call(
         path=INITIALIZE,
         stage="batch",
-        steps=(step,),
+        call=rates_of_restart,
+        name="rates",
+        arguments={
+            **functions(initialize=INITIALIZE, build=PATH),
+            "count": Derived(lambda inputs: inputs.batch.rows),
+            **{name: Knob(name, default) for name, default in (("warm_up", 0), ("updates", UPDATES), ("floor", 0.0))},
+        },
+        produced_by={"count": _RESTORES},
         reads=frozenset({"group"}),
         outputs={
             name: Output("B", "", quantity, at=Use("rates")[key], form=PerRow("list"))

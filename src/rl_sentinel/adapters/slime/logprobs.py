@@ -11,7 +11,7 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.slime.arguments import LOSS, OPTIONAL, PARALLEL_STATE, RESPONSE_LENGTHS, TOTAL_LENGTHS
 from rl_sentinel.adapters.slime.fakes import returns_pair
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 
@@ -39,7 +39,9 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     result = Use("result")
     if target.has(PATH) and not target.fails(PATH) and returns_pair(target.find(PATH)):
         result = result[1]
-    step = Step(
+    boundary = one_call(
+        path=PATH,
+        stage="batch",
         call=PATH,
         name="result",
         arguments={
@@ -55,11 +57,6 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         produced_by={
             "logits": "slime/backends/megatron_utils/model.py, forward_step: float32 logits of concatenated sequences"
         },
-    )
-    boundary = Boundary(
-        path=PATH,
-        stage="batch",
-        steps=(step,),
         unused=frozenset({"prompt_length"}),
         outputs={
             "logprob": Output("B T", "nats", "logprob", at=result["log_probs"], form=Ragged()),

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.value_codecs import Earlier, Knob
+from rl_sentinel.adapters.kit.value_codecs import Earlier, Knob, knobs
 from rl_sentinel.adapters.slime.arguments import (
     LOG_RATIO,
     LOSS_MASKS,
@@ -61,7 +61,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _clipped(ppo_kl: Codec) -> Step:
-    knobs = {name: Knob(name) for name in ("eps_clip", "eps_clip_high", "eps_clip_c")}
+    bounds = knobs("eps_clip", "eps_clip_high", "eps_clip_c")
     older = {"log_probs": packed("logprob"), "old_logprobs": packed("old_logprob")}
     return Step(
         call=CLIPPED,
@@ -70,7 +70,7 @@ def _clipped(ppo_kl: Codec) -> Step:
             "ppo_kl": ppo_kl,
             **(older if ppo_kl is LOG_RATIO else {}),
             "advantages": packed("advantage"),
-            **knobs,
+            **bounds,
         },
         optional=frozenset({"ppo_kl", *older}),
     )
@@ -78,7 +78,7 @@ def _clipped(ppo_kl: Codec) -> Step:
 
 def _cispo() -> Step:
     columns = {"ppo_kl": LOG_RATIO, "log_probs": packed("logprob"), "advantages": packed("advantage")}
-    return Step(call=CISPO, name="losses", arguments={**columns, **{name: Knob(name) for name in CLIP}})
+    return Step(call=CISPO, name="losses", arguments={**columns, **knobs(*CLIP)})
 
 
 def _reduced(per_token: Codec) -> tuple[Step, Step]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachCut, EachRow, Namespace, Object, Table
 from rl_sentinel.adapters.kit.requirements import has_trained_token, no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, constants
 from rl_sentinel.adapters.slime.advantages import DEFAULTS
 from rl_sentinel.adapters.slime.advantages import PATH as ADVANTAGES
 from rl_sentinel.adapters.slime.arguments import (
@@ -25,7 +25,7 @@ from rl_sentinel.adapters.slime.rank_fakes import log_received, log_step
 from rl_sentinel.adapters.slime.rollout import even_ranks, received
 from rl_sentinel.adapters.slime.samples import sample
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.codec import Codec
@@ -118,7 +118,7 @@ def _options(target: Target, **more: object) -> Object:
         **_LOGGING,
         **more,
     }
-    parts: dict[str, Codec] = {name: Constant(value) for name, value in fixed.items()}
+    parts: dict[str, Codec] = constants(**fixed)
     return Namespace(**parts, rollout_max_response_len=Derived(room_of))
 
 
@@ -134,7 +134,12 @@ def _rollout(target: Target, log: str) -> Boundary:
         "rollout_mask_sums": MASK_SUMS,
         "global_batch_sizes": Derived(lambda inputs: [inputs.mini_batch.rows]),
     }
-    step = Step(
+    weighted = "global_batch_sizes" in inspect.getsource(target.find(log))  # earlier, ranks have equal numbers of rows
+    writes_kl = '"kl"' in inspect.getsource(target.find(ADVANTAGES))
+    logged = {name: output for name, output in LOGGED.items() if writes_kl or name != "rollout/kl"}
+    return one_call(
+        path=f"{ADVANTAGES} -> {log}",
+        stage="metric",
         call=log_step,
         name="logged",
         arguments={
@@ -146,14 +151,6 @@ def _rollout(target: Target, log: str) -> Boundary:
         produced_by={
             "ranks": f"{MASKS}; slime/ray/rollout.py, _split_train_data_by_dp: global_batch_sizes of all ranks"
         },
-    )
-    weighted = "global_batch_sizes" in inspect.getsource(target.find(log))  # earlier, ranks have equal numbers of rows
-    writes_kl = '"kl"' in inspect.getsource(target.find(ADVANTAGES))
-    logged = {name: output for name, output in LOGGED.items() if writes_kl or name != "rollout/kl"}
-    return Boundary(
-        path=f"{ADVANTAGES} -> {log}",
-        stage="metric",
-        steps=(step,),
         unused=frozenset({"prompt_length"}),
         outputs={name: replace(output, at=Use("logged")[name]) for name, output in logged.items()},
         settings={"ppo": {}},
@@ -169,16 +166,13 @@ def _lengths(target: Target, log: str) -> Boundary:
         "total_lengths": TOTAL_LENGTHS,
         "response_lengths": RESPONSE_LENGTHS,
     }
-    step = Step(
+    return one_call(
+        path=log,
+        stage="metric",
         call=log_step,
         name="logged",
         arguments={"log": Constant(Function(log)), "args": _options(target), "ranks": EachCut(Table(data), "ranks")},
         produced_by={"ranks": MASKS},
-    )
-    return Boundary(
-        path=log,
-        stage="metric",
-        steps=(step,),
         unused=frozenset({"prompt_length"}),
         outputs={name: replace(output, at=Use("logged")[name]) for name, output in LENGTHS.items()},
         claims=_LENGTHS,
@@ -226,19 +220,16 @@ def _from_samples(target: Target, path: str) -> Boundary:
         sglang_speculative_algorithm=Constant(None),
         rollout_max_response_len=Derived(room_of),
     )
-    step = Step(
+    statistics = target.find(path).__globals__.get("compute_statistics")
+    source = inspect.getsource(statistics) if statistics else ""
+    names = [name for name in ("mean", "max", "min") if not source or f'"{name}"' in source]
+    return one_call(
+        path=path,
+        stage="metric",
         call=path,
         name="computed",
         arguments={"args": args, "samples": EachRow(sample(target))},
         produced_by={"samples": "slime/ray/rollout.py, generate: the samples of a rollout before conversion"},
-    )
-    statistics = target.find(path).__globals__.get("compute_statistics")
-    source = inspect.getsource(statistics) if statistics else ""
-    names = [name for name in ("mean", "max", "min") if not source or f'"{name}"' in source]
-    return Boundary(
-        path=path,
-        stage="metric",
-        steps=(step,),
         reads=frozenset({"mask", "length"}),
         outputs={
             f"response_len/{name}": Output(

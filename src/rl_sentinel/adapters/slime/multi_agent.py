@@ -13,13 +13,13 @@ from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response, prompts_are_contiguous
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG, fit_to_length
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.kit.value_codecs import Derived, functions
 from rl_sentinel.adapters.slime.generation import ONE_VERSION, all_train, room_of, samples_of, train_all
 from rl_sentinel.adapters.slime.rollout_fakes import Words, arguments
 from rl_sentinel.adapters.slime.samples import SAMPLE
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 
 PATH = "examples.multi_agent.agent_system.generate_response"
@@ -80,22 +80,18 @@ def _read(made: Any, row: dict[str, Any], prompt: list[int]) -> dict[str, Any]: 
 
 
 def _responses() -> Boundary:
-    step = Step(
+    outputs = row_outputs(Use("made"), "reward", "token", "mask", "rollout_logprob")
+    return one_call(
+        path=PATH,
+        stage="batch",
         call=respond,
         name="made",
         arguments={
-            "generate": Constant(Function(PATH)),
-            "sample": Constant(Function(SAMPLE)),
+            **functions(generate=PATH, sample=SAMPLE),
             "prompts": EachPrompt(EachRow(Table(ONE_VERSION))),
             "room": Derived(room_of),
         },
         produced_by={"prompts": _PRODUCER},
-    )
-    outputs = row_outputs(Use("made"), "reward", "token", "mask", "rollout_logprob")
-    return Boundary(
-        path=PATH,
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"token", "reward", "mask", "rollout_logprob", "group"}),
         outputs={"reward": outputs.pop("reward"), **outputs},
         settings={"one agent": {}},

@@ -7,7 +7,7 @@ from typing import Any
 
 from rl_sentinel.adapters.kit.arriving_settings import arrives, bind_arriving
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.kit.value_codecs import Constant, constants
 from rl_sentinel.adapters.slime.checkpoints import OPTIONS, OWN, VALIDATE, validated
 from rl_sentinel.adapters.slime.samples import module_source
 from rl_sentinel.adapters.target import Target
@@ -119,7 +119,7 @@ def _boundary(
     return bind_arriving(
         VALIDATE,
         options_after,
-        {"validate": Constant(Function(VALIDATE)), "restarted": Constant(restarted), "in_file": Constant(in_file)},
+        {"validate": Constant(Function(VALIDATE)), **constants(restarted=restarted, in_file=in_file)},
         places,
         settings={name: settings},
         cite=_DOCS,

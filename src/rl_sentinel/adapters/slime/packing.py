@@ -17,12 +17,12 @@ from rl_sentinel.adapters.kit.forms import Cast, Ragged
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.sequences import RaggedSequence
-from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived
+from rl_sentinel.adapters.kit.value_codecs import AllSettings, Derived, functions
 from rl_sentinel.adapters.slime.arguments import LOSS_MASKS, MASKS, RESPONSE_LENGTHS, TOTAL_LENGTHS
 from rl_sentinel.adapters.slime.samples import module_source
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec, Inputs
@@ -167,8 +167,7 @@ def packing_arguments() -> dict[str, Codec]:
         "response_lengths": RESPONSE_LENGTHS,
     }
     return {
-        "pack": Constant(Function(PACK)),
-        "iterator": Constant(Function(ITERATOR)),
+        **functions(pack=PACK, iterator=ITERATOR),
         "data": Table(data),
         "cuts": Derived(_cuts, frozenset({"micro_batches"})),
         "options": AllSettings(),
@@ -191,20 +190,17 @@ def packing_fakes(target: Target) -> dict[str, Callable[..., Any]]:
 
 
 def _packed(target: Target) -> Boundary:
-    step = Step(
+    outputs = {"token": Output("B T", "", "token", at=Use("packed")["tokens"], form=Ragged())}
+    if "full_loss_masks" in module_source(target, DATA):
+        outputs["mask"] = Output("B T", "", "mask", at=Use("packed")["masks"], form=Cast(Ragged(), torch.bool))
+    return one_call(
+        path=PACK,
+        stage="batch",
         call=pack_micro_batches,
         name="packed",
         arguments=packing_arguments(),
         fakes=packing_fakes(target),
         produced_by={"data": PRODUCER},
-    )
-    outputs = {"token": Output("B T", "", "token", at=Use("packed")["tokens"], form=Ragged())}
-    if "full_loss_masks" in module_source(target, DATA):
-        outputs["mask"] = Output("B T", "", "mask", at=Use("packed")["masks"], form=Cast(Ragged(), torch.bool))
-    return Boundary(
-        path=PACK,
-        stage="batch",
-        steps=(step,),
         outputs=outputs,
         settings=settings_of(target),
         claims=_PACKED,

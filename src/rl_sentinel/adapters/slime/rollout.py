@@ -13,7 +13,7 @@ from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import every_row_trains, no_empty_response, prompts_are_contiguous
 from rl_sentinel.adapters.kit.row_codecs import RowSequence
 from rl_sentinel.adapters.kit.sequences import RaggedSequence
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob, constants, functions
 from rl_sentinel.adapters.slime.fakes import filter_prompts, supervised_samples
 from rl_sentinel.adapters.slime.rank_fakes import columns_of_others, load_rollout, receive_rollout, received_rows
 from rl_sentinel.adapters.slime.samples import (
@@ -28,7 +28,7 @@ from rl_sentinel.adapters.slime.samples import (
     sample,
 )
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec, Inputs
@@ -135,8 +135,7 @@ def _converted(target: Target, one: Object) -> Step:
         {
             "owner": Constant(Function(owner)),
             "args": arguments,
-            "custom_reward_post_process_func": Constant(None),
-            "custom_convert_samples_to_train_data_func": Constant(None),
+            **constants(custom_reward_post_process_func=None, custom_convert_samples_to_train_data_func=None),
             "train_parallel_config": Table(parallel),
         },
     )
@@ -187,8 +186,7 @@ def _loaded(target: Target) -> Boundary:
         name="ranks",
         arguments={
             "manager": Earlier(Use("self")),
-            "load": Constant(Function(LOAD)),
-            "actor": Constant(Function(ACTOR)),
+            **functions(load=LOAD, actor=ACTOR),
             "data": Earlier(Use("converted")),
             "dp_size": Derived(ranks_of, frozenset({"ranks"})),
             "context": Knob("context"),
@@ -215,7 +213,9 @@ def _loaded(target: Target) -> Boundary:
 
 
 def _filter(target: Target) -> Boundary:
-    step = Step(
+    return one_call(
+        path=FILTER,
+        stage="correct",
         call=filter_prompts,
         name="kept",
         arguments={
@@ -224,11 +224,6 @@ def _filter(target: Target) -> Boundary:
             "prompts": EachPrompt(EachRow(sample(target))),
         },
         produced_by={"prompts": "slime/rollout/sglang_rollout.py, generate_rollout_async: the samples of one prompt"},
-    )
-    return Boundary(
-        path=FILTER,
-        stage="correct",
-        steps=(step,),
         reads=frozenset({"reward", "group"}),
         outputs={"keep": Output("B", "", "keep", "group", form=PerRow("list"))},
         settings=REWARDS,
@@ -253,7 +248,13 @@ def _supervised(target: Target) -> Boundary:
         _conversation,
         {"0": RowSequence("token", "int"), "1": RowSequence("mask", "int")},
     )
-    step = Step(
+    outputs = {
+        "token": Output("B T", "", "token", at=Use("results")["tokens"], form=RaggedSequence()),
+        "mask": Output("B T", "", "mask", at=Use("results")["masks"], form=Cast(RaggedSequence(), torch.bool)),
+    }
+    return one_call(
+        path=SFT,
+        stage="batch",
         call=supervised_samples,
         name="results",
         arguments={
@@ -270,15 +271,6 @@ def _supervised(target: Target) -> Boundary:
             "samples": "slime/utils/mask_utils.py, get_loss_mask: token ids of the conversation, and 1 for each token "
             "of the assistant; slime/utils/data.py: a conversation with --tool-key has its tools in the metadata"
         },
-    )
-    outputs = {
-        "token": Output("B T", "", "token", at=Use("results")["tokens"], form=RaggedSequence()),
-        "mask": Output("B T", "", "mask", at=Use("results")["masks"], form=Cast(RaggedSequence(), torch.bool)),
-    }
-    return Boundary(
-        path=SFT,
-        stage="batch",
-        steps=(step,),
         outputs=outputs,
         reads=frozenset({"token", "mask", "length"}),
         claims=claims(_SFT_DOCS, conserves=True),

@@ -14,13 +14,13 @@ from rl_sentinel.adapters.kit.requirements import (
     no_empty_response,
     prompts_are_contiguous,
 )
-from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived
+from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived, functions
 from rl_sentinel.adapters.slime.generation import MODULES, ONE_VERSION, room_of, samples_of
 from rl_sentinel.adapters.slime.rollout_fakes import Server, arguments, serving
 from rl_sentinel.adapters.slime.samples import REWARDS, SAMPLE, module_source
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.codec import Inputs
 
@@ -150,27 +150,23 @@ def _filter_keeps_a_prompt(inputs: Inputs) -> str:
 
 
 def _loop(path: str, *, hook: bool) -> Boundary:
-    step = Step(
+    form = PerRow("list")
+    outputs = {"trained": Output("B", "samples", "uses", at=Use("uses")["trained"], form=form)}
+    if hook:
+        outputs["all samples"] = Output("B", "samples", "uses", at=Use("uses")["noted"], form=form)
+    return one_call(
+        path=path,
+        stage="batch",
         call=uses_in_rollouts,
         name="uses",
         arguments={
-            "run": Constant(Function(path)),
-            "sample": Constant(Function(SAMPLE)),
+            **functions(run=path, sample=SAMPLE),
             "prompts": EachPrompt(EachRow(Table(ONE_VERSION))),
             "room": Derived(room_of),
             "options": AllSettings(),
             "hook": Constant(hook),
         },
         produced_by={"prompts": _PRODUCER},
-    )
-    form = PerRow("list")
-    outputs = {"trained": Output("B", "samples", "uses", at=Use("uses")["trained"], form=form)}
-    if hook:
-        outputs["all samples"] = Output("B", "samples", "uses", at=Use("uses")["noted"], form=form)
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"group", "length"}),
         outputs=outputs,
         settings=FAMILIES,

@@ -13,7 +13,7 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.forms import Ragged
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.kit.value_codecs import functions
 from rl_sentinel.adapters.slime.packing import (
     PACK,
     PRODUCER,
@@ -27,8 +27,8 @@ from rl_sentinel.adapters.slime.packing import (
     settings_of,
 )
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 
@@ -148,12 +148,10 @@ def _layer_counts() -> Iterator[None]:
 
 
 def _replayed(target: Target) -> Boundary:
-    classes = {
-        "fill": Constant(Function(FILL)),
-        "actor": Constant(Function(ACTOR)),
-        "replay": Constant(Function(REPLAY)),
-    }
-    step = Step(
+    classes = functions(fill=FILL, actor=ACTOR, replay=REPLAY)
+    return one_call(
+        path=f"{FILL} -> {PACK}",
+        stage="batch",
         call=replay_experts,
         name="tokens",
         arguments={**classes, **packing_arguments()},
@@ -162,11 +160,6 @@ def _replayed(target: Target) -> Boundary:
             "data": f"{PRODUCER}; slime/rollout/sglang_rollout.py, generate: rollout_routed_experts, one row for each "
             "token but the last"
         },
-    )
-    return Boundary(
-        path=f"{FILL} -> {PACK}",
-        stage="batch",
-        steps=(step,),
         unused=frozenset({"mask"}),
         outputs={"token": Output("B T", "", "token", at=Use("tokens"), form=Ragged())},
         settings=settings_of(target),

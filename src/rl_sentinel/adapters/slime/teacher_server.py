@@ -11,10 +11,11 @@ from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.forms import Cast, Ragged
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.row_codecs import RowPrompt, RowTokens
+from rl_sentinel.adapters.kit.row_codecs import RowTokens
+from rl_sentinel.adapters.kit.row_outputs import row_fields
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -73,25 +74,15 @@ def serve(manager: Callable[..., Any], rows: list[dict[str, Any]]) -> dict[str, 
 
 
 def _boundary() -> Boundary:
-    row = Table(
-        {
-            "prompt": RowPrompt(),
-            "tokens": RowTokens("token", "int"),
-            "mask": RowTokens("mask", "int"),
-            "logprobs": RowTokens("logprob"),
-        }
-    )
-    step = Step(
+    row = Table({**row_fields("prompt", "tokens", "mask"), "logprobs": RowTokens("logprob")})
+    served, form = Use("served"), Ragged()
+    return one_call(
+        path=f"{MANAGER}.submit",
+        stage="batch",
         call=serve,
         name="served",
         arguments={"manager": Constant(Function(MANAGER)), "rows": EachRow(row)},
         produced_by={"rows": "megatron_server.py, the handlers of HTTP requests: token ids, response length and mask"},
-    )
-    served, form = Use("served"), Ragged()
-    return Boundary(
-        path=f"{MANAGER}.submit",
-        stage="batch",
-        steps=(step,),
         outputs={
             "logprob": Output("B T", "nats", "logprob", at=served["logprobs"], form=form),
             "token": Output("B T", "", "token", at=served["tokens"], form=form),

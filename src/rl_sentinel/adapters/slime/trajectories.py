@@ -12,14 +12,13 @@ import torch
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.requirements import last_token_trains, no_empty_response
-from rl_sentinel.adapters.kit.row_codecs import Cell, RowPrompt, RowTokens
-from rl_sentinel.adapters.kit.row_outputs import row_outputs
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
+from rl_sentinel.adapters.kit.value_codecs import functions, knobs
 from rl_sentinel.adapters.slime.samples import SAMPLE
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, with_columns
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 
@@ -53,15 +52,7 @@ _PRODUCER = (
 
 
 #: The inputs of a row: its prompt, its response as the engine returns it, and its reward.
-ROW = Table(
-    {
-        "prompt": RowPrompt(),
-        "tokens": RowTokens("token", "int"),
-        "mask": RowTokens("mask", "int"),
-        "logprobs": RowTokens("rollout_logprob"),
-        "reward": Cell("reward"),
-    }
-)
+ROW = Table(row_fields("prompt", "tokens", "mask", "logprobs", "reward"))
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
@@ -230,23 +221,17 @@ def append_row(columns: dict[str, list[Any]], row: Mapping[str, Any]) -> None:
 
 
 def _boundary(path: str, call: Callable[..., Any], entry: str, settings: Mapping[str, Settings]) -> Boundary:
-    step = Step(
+    return one_call(
+        path=path,
+        stage="batch",
         call=call,
         name="samples",
         arguments={
-            "entry": Constant(Function(entry)),
-            "turn": Constant(Function(TURN)),
-            "sample": Constant(Function(SAMPLE)),
+            **functions(entry=entry, turn=TURN, sample=SAMPLE),
             "rows": EachRow(ROW),
-            "retokenized": Knob("retokenized"),
-            "fork_threshold": Knob("fork_threshold"),
+            **knobs("retokenized", "fork_threshold"),
         },
         produced_by={"rows": _PRODUCER},
-    )
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         outputs=row_outputs(Use("samples"), "rollout_logprob", "token", "mask", "reward"),
         settings=settings,
         claims=claims(_DOCS, conserves=True),

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rl_sentinel.adapters.kit.replacement import nothing
+
 #: The names that the engine knows a layer's weight by.
 _WEIGHT = r"model\.layers\.(\d+)\.mlp\.down_proj\.weight"
 
@@ -142,10 +144,6 @@ class OneRank:
         """A function that returns a size of 1, the rank 0, or a group."""
         answer: Any = 1 if name.endswith("world_size") else 0 if name.endswith("rank") else "group"
         return lambda *_passed, **_options: answer
-
-
-def nothing(*_passed: object, **_options: object) -> None:
-    """Do nothing."""
 
 
 def fakes(engine: Engine) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from rl_sentinel.adapters.kit.row_outputs import row_outputs
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.slime.weight_fakes import Engine, Layers, Remote, fakes, on_cpu
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -96,16 +96,13 @@ def weights_after_a_step(owner: Any, rows: list[list[float]]) -> dict[str, list[
 
 def _boundary(owner: str) -> Boundary:
     setting, reach = CLASSES[owner]
-    step = Step(
+    return one_call(
+        path=f"{owner}.update_weights",
+        stage="batch",
         call=weights_after_a_step,
         name="weights",
         arguments={"owner": Constant(Function(owner)), "rows": EachRow(RowTokens("rollout_logprob"))},
         produced_by={"rows": _PRODUCED},
-    )
-    return Boundary(
-        path=f"{owner}.update_weights",
-        stage="batch",
-        steps=(step,),
         outputs=row_outputs(Use("weights"), "rollout_logprob"),
         settings={setting: {}},
         claims=_CLAIMS,

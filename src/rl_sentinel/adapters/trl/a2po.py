@@ -14,7 +14,7 @@ from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.requirements import enough_words, every_row_trains
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import itself, trains_whole_completions
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
@@ -23,7 +23,7 @@ from rl_sentinel.adapters.trl.rollout_batch import FILL
 from rl_sentinel.adapters.trl.sdpo import Model, first_logit
 from rl_sentinel.adapters.trl.tiny_trainer import END, PADDING, WORDS, RowRewards, make_tokenizer
 from rl_sentinel.core.batch import Batch, with_columns
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
@@ -163,8 +163,7 @@ def _sampled(path: str) -> Boundary:
         call=regress_sampled,
         name="loss",
         arguments={
-            "entry": Constant(Function(path)),
-            "prepares": Constant(Function(PREPARES)),
+            **functions(entry=path, prepares=PREPARES),
             "trainer": _trainer(),
             "mask": Column("mask", NoPadding(), dtype=torch.int64),
             "logprobs": Column("logprob", NoPadding()),
@@ -186,7 +185,9 @@ def _sampled(path: str) -> Boundary:
 
 
 def _loss(path: str) -> Boundary:
-    step = Step(
+    return one_call(
+        path=path,
+        stage="policy-loss",
         call=regress,
         name="loss",
         arguments={
@@ -201,11 +202,6 @@ def _loss(path: str) -> Boundary:
         },
         fakes={f"{MODULE}.selective_log_softmax": first_logit},
         produced_by={"mask": _PRODUCER, "values": _PRODUCER},
-    )
-    return Boundary(
-        path=path,
-        stage="policy-loss",
-        steps=(step,),
         unused=frozenset({"token"}),
         outputs={"loss": Output("", "", "loss", at=Use("loss"))},
         settings={"default": {"beta": 0.5}},

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import EachRow, Object, Table
 from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
@@ -57,12 +57,8 @@ _COUNTERS = ("forward_s", "forward_tokens", "trained_tokens", "seq_len_weighted"
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the loss over micro-batches and over ranks, with the logged entropy."""
     path = f"{TRAINER}.compute_loss"
-    if not target.has(path) or not target.has(PLANNER):
-        return
-    if why := target.fails(TRAINER):
-        yield Unbound(path, "aggregate", why)
-        return
-    yield from bindable(target, _loss(path, alone=False), _loss(path, alone=True))
+    if target.has(PLANNER):
+        yield from try_bind(target, path, "aggregate", lambda: (_loss(path, alone=alone) for alone in (False, True)))
 
 
 class Student:

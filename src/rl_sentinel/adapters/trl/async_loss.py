@@ -18,7 +18,7 @@ from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import equal_parts, every_row_trains, no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import Cell, RowTokens
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, knobs
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import itself
 from rl_sentinel.adapters.trl.loss_families import RATIO, ROW
@@ -95,8 +95,7 @@ def _loss(target: Target, path: str, *, alone: bool) -> Boundary:
         make_async_trainers,
         {
             "kind": Constant(Function(TRAINER)),
-            "clip_low": Knob("clip_low"),
-            "clip_high": Knob("clip_high"),
+            **knobs("clip_low", "clip_high"),
             "micro_batches": Constant(1) if alone else MICRO_BATCHES,
             "ranks": _RANKS if alone else Constant(1),
         },

@@ -13,13 +13,13 @@ from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.forms import Number
 from rl_sentinel.adapters.kit.requirements import has_trained_token, no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import Cell, RowPrompt, RowTokens
-from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.kit.value_codecs import functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.async_loss import COLLATOR, PLANNER, TRAINER, as_queued
 from rl_sentinel.adapters.trl.log_averages import write_metrics
 from rl_sentinel.adapters.trl.token_model import FIRST
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
 
@@ -73,23 +73,17 @@ def _logged(trainer: str, collator: str, planner: str, logged: Mapping[str, tupl
         "scored": Cell("scored", "bool"),
         "group_id": Cell("group", "int"),
     }
-    step = Step(
+    definitions = {name: definition for name, (_, definition) in logged.items() if definition}
+    return one_call(
+        path=f"{collator}.torch_call -> {trainer}.log",
+        stage="metric",
         call=log_samples,
         name="written",
         arguments={
-            "entry": Constant(Function(f"{trainer}.log")),
-            "kind": Constant(Function(trainer)),
-            "collator": Constant(Function(collator)),
-            "planner": Constant(Function(planner)),
+            **functions(entry=f"{trainer}.log", kind=trainer, collator=collator, planner=planner),
             "samples": EachRow(Table(sample)),
         },
         produced_by={"samples": _PRODUCER},
-    )
-    definitions = {name: definition for name, (_, definition) in logged.items() if definition}
-    return Boundary(
-        path=f"{collator}.torch_call -> {trainer}.log",
-        stage="metric",
-        steps=(step,),
         unused=frozenset({"old_logprob", "group"}),
         outputs={name: replace(o, at=Use("written")[name], form=Number()) for name, (o, _) in logged.items()},
         settings={"logged": {}},

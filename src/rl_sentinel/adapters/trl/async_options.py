@@ -13,14 +13,13 @@ from typing import Any
 
 from rl_sentinel.adapters.kit.arriving_settings import arrives, bind_arriving
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.replacement import replaced_globals
-from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.kit.replacement import nothing, replaced_globals
+from rl_sentinel.adapters.kit.value_codecs import functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.async_loss import TRAINER
 from rl_sentinel.adapters.trl.async_scoring import OWNERS
 from rl_sentinel.adapters.trl.tiny_trainer import TEMPLATE, RowRewards, make_model, make_tokenizer
 from rl_sentinel.core.boundary import Boundary, Unbound
-from rl_sentinel.core.call import Function
 from rl_sentinel.core.case import Settings
 
 #: What a user sets; no number is a default. The template of the user's tokenizer starts with the first word, and adds
@@ -62,7 +61,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     boundary = bind_arriving(
         f"{TRAINER} -> {path}",
         request_options,
-        {"kind": Constant(Function(TRAINER)), "entry": Constant(Function(path))},
+        functions(kind=TRAINER, entry=path),
         PLACES,
         settings={"requests": SETTINGS},
         cite=_DOCS,
@@ -117,8 +116,8 @@ def trainer_of(kind: Any, tokenizer: Any, options: Settings) -> Any:  # noqa: AN
         "AutoModelForCausalLM": SimpleNamespace(from_pretrained=_model),
         "AutoTokenizer": SimpleNamespace(from_pretrained=_tokenizer),
         "create_model_from_path": _model,
-        **dict.fromkeys(("patch_chunked_lm_head", "add_fused_lm_head", "register_tree_attention"), _nothing),
-        "get_peak_flops_per_device": _nothing,  # it asks for the name of a GPU
+        **dict.fromkeys(("patch_chunked_lm_head", "add_fused_lm_head", "register_tree_attention"), nothing),
+        "get_peak_flops_per_device": nothing,  # it asks for the name of a GPU
         "WeightTransferClient": SimpleNamespace,
         **dict.fromkeys(("is_vllm_available", "is_aiohttp_available"), _available),
         "add_response_schema": _itself,
@@ -131,7 +130,7 @@ def trainer_of(kind: Any, tokenizer: Any, options: Settings) -> Any:  # noqa: AN
     originals = {name: getattr(module.AsyncRolloutWorker, name) for name in connecting}
     try:
         for name in connecting:
-            setattr(module.AsyncRolloutWorker, name, _nothing)
+            setattr(module.AsyncRolloutWorker, name, nothing)
         with replaced_globals(vars(module), vars(worker), **fakes):
             return kind(
                 model="tiny",
@@ -214,7 +213,3 @@ def _itself(tokenizer: object) -> object:
 def _reply(*_tokens: object, **_options: object) -> dict[str, str]:
     """A reply that calls no tool."""
     return {"role": "assistant", "content": "w3"}
-
-
-def _nothing(*_arguments: object, **_options: object) -> None:
-    """Do nothing."""

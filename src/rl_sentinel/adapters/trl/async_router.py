@@ -13,7 +13,7 @@ from rl_sentinel.adapters.kit.containers import EachRow, Object, Table
 from rl_sentinel.adapters.kit.forms import Number
 from rl_sentinel.adapters.kit.rank_threads import rank_number
 from rl_sentinel.adapters.kit.requirements import every_row_trains, no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import one_rank
 from rl_sentinel.adapters.trl.async_loss import (
@@ -27,8 +27,8 @@ from rl_sentinel.adapters.trl.async_loss import (
     make_async_trainers,
     train_on_samples,
 )
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
 
@@ -105,21 +105,6 @@ def acting_coefficient(  # noqa: PLR0913 - the parts of a trainer that a micro-b
 
 def _router(path: str) -> Boundary:
     settings = {**SETTINGS, "router_aux_loss_coef": 0.25, "router_loss": MEAN}
-    step = Step(
-        call=acting_coefficient,
-        name="trained",
-        arguments={
-            "entry": Constant(Function(path)),
-            "kind": Constant(Function(TRAINER)),
-            "collator": Constant(Function(COLLATOR)),
-            "planner": Constant(Function(PLANNER)),
-            "samples": EachRow(Table(dict(SAMPLE))),
-            "model": Object(RoutedModel, {"logprobs": Column("logprob"), "entropies": Column("entropy")}),
-            "clips": Constant((SETTINGS["clip_low"], SETTINGS["clip_high"])),
-            "coefficient": Knob("router_aux_loss_coef"),
-        },
-        produced_by={"model": "transformers, MoeCausalLMOutputWithPast: aux_loss, with output_router_logits"},
-    )
     outputs = {
         name: Output("", "", f"setting.{setting}", at=Use("trained")[key], form=Number())
         for name, setting, key in (
@@ -127,10 +112,19 @@ def _router(path: str) -> Boundary:
             ("aux_loss", "router_loss", "logged"),
         )
     }
-    return Boundary(
+    return one_call(
         path=path,
         stage="config",
-        steps=(step,),
+        call=acting_coefficient,
+        name="trained",
+        arguments={
+            **functions(entry=path, kind=TRAINER, collator=COLLATOR, planner=PLANNER),
+            "samples": EachRow(Table(dict(SAMPLE))),
+            "model": Object(RoutedModel, {"logprobs": Column("logprob"), "entropies": Column("entropy")}),
+            "clips": Constant((SETTINGS["clip_low"], SETTINGS["clip_high"])),
+            "coefficient": Knob("router_aux_loss_coef"),
+        },
+        produced_by={"model": "transformers, MoeCausalLMOutputWithPast: aux_loss, with output_router_logits"},
         reads=frozenset(),
         outputs={"step": Output("", at=Use("trained")["loss"]), **outputs},
         settings={"router": settings},

@@ -12,14 +12,14 @@ from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import group_sizes, groups_are_equal, no_empty_response
-from rl_sentinel.adapters.kit.row_codecs import Cell, RowTokens
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.row_outputs import row_fields
+from rl_sentinel.adapters.kit.value_codecs import Knob, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import trains_every_completion
 from rl_sentinel.adapters.trl.token_model import FIRST, PROMPT
 from rl_sentinel.adapters.trl.unscored_rewards import some_are_scored
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec, Inputs
@@ -77,18 +77,12 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _step(path: str) -> Step:
-    row: dict[str, Codec] = {
-        "mask": RowTokens("mask", "int"),
-        "logprobs": RowTokens("rollout_logprob"),
-        "reward": Cell("reward"),
-        "group": Cell("group", "int"),
-    }
+    row: dict[str, Codec] = row_fields("mask", "logprobs", "reward", "group")
     return Step(
         call=score_groups,
         name="scored",
         arguments={
-            "entry": Constant(Function(path)),
-            "kind": Constant(Function(path.rpartition(".")[0])),
+            **functions(entry=path, kind=path.rpartition(".")[0]),
             "rows": EachRow(Table(row)),
             "unscored": Knob("unscored", default=False),
         },

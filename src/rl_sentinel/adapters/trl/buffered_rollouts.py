@@ -13,14 +13,14 @@ from rl_sentinel.adapters.kit.codecs import ResponseMask
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import enough_words, no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Knob, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.inline_prompts import LIMIT, text_of
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
 from rl_sentinel.adapters.trl.rollout_batch import FILL, id_tokens
 from rl_sentinel.adapters.trl.tiny_trainer import END, PADDING, WORDS, make_byte_tokenizer
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
 
@@ -118,22 +118,18 @@ def few_rows(inputs: Inputs) -> str:
 
 
 def _rows(path: str, *, limited: bool) -> Boundary:
-    step = Step(
+    form = PerRow("list")
+    return one_call(
+        path=path,
+        stage="batch",
         call=sampled_slices,
         name="made",
         arguments={
-            "entry": Constant(Function(path)),
-            "trainer": Constant(Function(path.rpartition(".")[0])),
+            **functions(entry=path, trainer=path.rpartition(".")[0]),
             "lengths": ResponseMask(NoPadding()),
             "limited": Knob("limited"),
         },
         produced_by={"lengths": _BUFFER},
-    )
-    form = PerRow("list")
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         outputs={
             "trained tokens": Output("B", "tokens", at=Use("made")["count"], form=form),
             "number of columns from other samples": Output(

@@ -20,7 +20,7 @@ from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.requirements import enough_words, equal_micro_batches, every_row_trains, no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, constants
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import liger
 from rl_sentinel.adapters.trl.arguments import trains_whole_completions
@@ -37,7 +37,7 @@ from rl_sentinel.adapters.trl.rank_fakes import RankAccelerator
 from rl_sentinel.adapters.trl.release import fields_of
 from rl_sentinel.adapters.trl.rollout_batch import FILL
 from rl_sentinel.adapters.trl.tiny_trainer import END, PADDING, make_byte_tokenizer
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec, Inputs
@@ -216,7 +216,7 @@ def _step(path: str, name: str, fields: dict[str, Any], *, sampled: bool, wraps:
         "trainer": Constant(Function(path)),
         "beta": Knob("mixture"),
         "temperature": Knob("temperature"),
-        **{name: Constant(value) for name, value in fields.items()},
+        **constants(**fields),
     }
     at = {"trainer": "__class__", **{name: f"args.{name}" for name in ("beta", "temperature", *fields)}}
     arguments: dict[str, Codec] = {
@@ -230,10 +230,13 @@ def _step(path: str, name: str, fields: dict[str, Any], *, sampled: bool, wraps:
     }
     if wraps:
         arguments["wrapped"] = Knob("wrapped")
-    return Boundary(
+    return one_call(
         path=entry,
         stage="aggregate",
-        steps=(Step(call=train_on_buffer, name="loss", arguments=arguments, produced_by={"student": _BATCH}),),
+        call=train_on_buffer,
+        name="loss",
+        arguments=arguments,
+        produced_by={"student": _BATCH},
         outputs={"loss": Output("", "nats", "loss", at=Use("loss"))},
         settings={name: {"mixture": 0.5, "temperature": 1.0, **(WRAPPED if wraps else {})}},
         claims=_MEAN,

@@ -16,7 +16,7 @@ from rl_sentinel.adapters.trl.pair_codecs import NoPadding
 from rl_sentinel.adapters.trl.templates import reply
 from rl_sentinel.adapters.trl.tiny_trainer import make_byte_tokenizer, make_tokenizer
 from rl_sentinel.adapters.trl.token_differences import ROWS, count_differences, mask_output, token_outputs
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -46,7 +46,15 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _collated(path: str, *, cuts: bool, offsets: bool) -> Boundary:
-    step = Step(
+    result = Use("differ")
+    outputs = token_outputs(result, "words") | mask_output(result)
+    if offsets and cuts:
+        outputs["number of tokens that are not at their byte offset"] = Output(
+            "B", "tokens", "tokens_off_template", at=result["offsets"], form=ROWS
+        )
+    return one_call(
+        path=f"{path}.__call__",
+        stage="batch",
         call=collated_rows,
         name="differ",
         arguments={
@@ -57,17 +65,6 @@ def _collated(path: str, *, cuts: bool, offsets: bool) -> Boundary:
         },
         remembered=True,
         produced_by={"lengths": "gkd_trainer.py: rows with a conversation in the column messages"},
-    )
-    result = Use("differ")
-    outputs = token_outputs(result, "words") | mask_output(result)
-    if offsets and cuts:
-        outputs["number of tokens that are not at their byte offset"] = Output(
-            "B", "tokens", "tokens_off_template", at=result["offsets"], form=ROWS
-        )
-    return Boundary(
-        path=f"{path}.__call__",
-        stage="batch",
-        steps=(step,),
         outputs=outputs,
         settings={"truncated conversations" if cuts else "conversations": {"truncates": cuts}},
         claims=claims(_CHATML) | (claims(f"{_TRUNCATED}; {_OFFSETS}") if cuts else claims(_CHATML)),

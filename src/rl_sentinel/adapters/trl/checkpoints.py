@@ -16,7 +16,7 @@ from rl_sentinel.adapters.trl.arguments import GRPO, RLOO, Completions, Prompts,
 from rl_sentinel.adapters.trl.release import log_place, scoring_path, source_of
 from rl_sentinel.adapters.trl.rollout_fakes import ready_to_score
 from rl_sentinel.adapters.trl.scoring import PRODUCER, rollout_conditions
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -57,7 +57,14 @@ def _resumed(target: Target, path: str, kind: str, counters: list[str]) -> Bound
     }
     parts |= {"old_logprobs": Column("old_logprob")} if kind == "rloo" else {}
     at = {**{name: f"rollout.{name}" for name in parts}, "trainer": "", "generations": "num_generations"}
-    step = Step(
+    outputs = {}
+    for name in counters:
+        for run, quantity in {"whole": "uninterrupted", "resumed": "resumed"}.items():
+            place = log_place(target, kind, Use("runs")[run])[name][-1]
+            outputs[f"{name}, {run}"] = Output("", "tokens", f"{quantity}.{name}", at=place, form=Number())
+    return one_call(
+        path=path,
+        stage="batch",
         call=before_and_after,
         name="runs",
         arguments={
@@ -68,16 +75,6 @@ def _resumed(target: Target, path: str, kind: str, counters: list[str]) -> Bound
             "inputs": Prompts(),
         },
         produced_by={"inputs": PRODUCER},
-    )
-    outputs = {}
-    for name in counters:
-        for run, quantity in {"whole": "uninterrupted", "resumed": "resumed"}.items():
-            place = log_place(target, kind, Use("runs")[run])[name][-1]
-            outputs[f"{name}, {run}"] = Output("", "tokens", f"{quantity}.{name}", at=place, form=Number())
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         unused=frozenset({"old_logprob", "reward"}),
         outputs=outputs,
         settings={"restored": settings},

@@ -20,7 +20,7 @@ from rl_sentinel.adapters.trl.preference_trainers import make_pair_trainer
 from rl_sentinel.adapters.trl.release import fields_of
 from rl_sentinel.adapters.trl.supervised import SFT
 from rl_sentinel.adapters.trl.token_differences import count_differences, mask_output, token_outputs
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec
@@ -216,14 +216,15 @@ def _collated(name: str, form: Data) -> Boundary:
         "name": Constant(name),
         "lengths": ResponseMask(NoPadding()),
     }
-    step = Step(
-        call=compare_labels, name="differ", arguments=arguments, remembered=True, produced_by={"lengths": _DOCS}
-    )
     result = Use("differ")
-    return Boundary(
+    return one_call(
         path=SFT,
         stage="batch",
-        steps=(step,),
+        call=compare_labels,
+        name="differ",
+        arguments=arguments,
+        remembered=True,
+        produced_by={"lengths": _DOCS},
         outputs=token_outputs(result) | mask_output(result),
         settings={name: {}},
         claims=claims(_DOCS),

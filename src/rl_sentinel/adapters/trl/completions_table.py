@@ -24,7 +24,7 @@ from rl_sentinel.adapters.trl.rollout_fakes import FIRST_WORD
 from rl_sentinel.adapters.trl.scoring import rollout_conditions
 from rl_sentinel.adapters.trl.token_differences import ROWS
 from rl_sentinel.adapters.trl.two_ranks import rollout_ranks, score_rows
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -75,7 +75,9 @@ class Tables:
 
 
 def _table(target: Target, kind: str, owner: str) -> Boundary:
-    step = Step(
+    return one_call(
+        path=f"{owner}.{NAME} -> {owner}.log",
+        stage="batch",
         call=write_table,
         name="table",
         arguments={
@@ -85,11 +87,6 @@ def _table(target: Target, kind: str, owner: str) -> Boundary:
         },
         fakes=collectives(target, kind),
         produced_by={"inputs": _TABLE},
-    )
-    return Boundary(
-        path=f"{owner}.{NAME} -> {owner}.log",
-        stage="batch",
-        steps=(step,),
         outputs={
             "advantage": Output("B", "reward", at=Use("table")["advantages"], form=ROWS),
             "number of columns from other samples": Output(

@@ -24,7 +24,7 @@ from rl_sentinel.adapters.trl.supervised import SFT
 from rl_sentinel.adapters.trl.tiny_trainer import END, START, make_starting_tokenizer, make_tokenizer
 from rl_sentinel.adapters.trl.token_differences import count_differences, mask_output, token_outputs
 from rl_sentinel.core.batch import Batch, take_rows, with_columns
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -88,7 +88,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _dataset(path: str, kind: Kind, name: str, form: Settings, *, chat: bool) -> Boundary:
-    step = Step(
+    result = Use("differ")
+    return one_call(
+        path=path,
+        stage="batch",
         call=compare_rows,
         name="differ",
         arguments={
@@ -101,12 +104,6 @@ def _dataset(path: str, kind: Kind, name: str, form: Settings, *, chat: bool) ->
         },
         remembered=True,
         produced_by={"lengths": _FORMATS},
-    )
-    result = Use("differ")
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         outputs=token_outputs(result) | ({} if "starts" in form else mask_output(result)),
         settings={name: {"conversational": chat, **form}},
         claims=claims(_FORMATS),

@@ -31,7 +31,7 @@ from rl_sentinel.adapters.trl.distillation_codecs import (
 from rl_sentinel.adapters.trl.logit_model import of_shared_weights
 from rl_sentinel.adapters.trl.preferences import trainer_path
 from rl_sentinel.adapters.trl.release import source_of
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
@@ -100,10 +100,13 @@ def _divergence(path: str, name: str) -> Boundary:
         "beta": Knob("mixture"),
         "temperature": Knob("temperature"),
     }
-    return Boundary(
+    return one_call(
         path=path,
         stage="aggregate",
-        steps=(Step(call=path, name="loss", arguments=arguments, produced_by={"labels": _PRODUCER}),),
+        call=path,
+        name="loss",
+        arguments=arguments,
+        produced_by={"labels": _PRODUCER},
         outputs={"loss": Output("", "nats", "loss", at=Use("loss"))},
         settings={name: BETAS[name]},
         claims=_JSD | _BATCHMEAN | claims(_BETA),
@@ -139,10 +142,12 @@ def _without_labels(path: str, reduction: str, claimed: Claims) -> Boundary:
         "beta": Knob("mixture"),
         "reduction": Constant(reduction),
     }
-    return Boundary(
+    return one_call(
         path=path,
         stage="aggregate",
-        steps=(Step(call=path, name="loss", arguments=arguments),),
+        call=path,
+        name="loss",
+        arguments=arguments,
         outputs={"loss": Output("", "nats", "loss", at=Use("loss"))},
         settings={f"{reduction}, no labels": {"mixture": 0.5}},
         claims=_JSD | claimed,
@@ -199,7 +204,9 @@ def _loss(path: str, name: str) -> Boundary:
             ("labels", -100, 5, -100),
         ):
             inputs[key] = Column("mask", SampledTokens(prompt=prompt, response=response, padding=padding), torch.int64)
-    step = Step(
+    return one_call(
+        path=entry,
+        stage="aggregate",
         call=distil,
         name="loss",
         arguments={
@@ -209,11 +216,6 @@ def _loss(path: str, name: str) -> Boundary:
             "inputs": Table(inputs),
         },
         produced_by={"inputs": "trl, DataCollatorForChatML: sequences and prompts padded at the left, labels of -100"},
-    )
-    return Boundary(
-        path=entry,
-        stage="aggregate",
-        steps=(step,),
         outputs={"loss": Output("", "nats", "loss", at=Use("loss"))},
         settings={name: settings},
         claims=_JSD | _BATCHMEAN,

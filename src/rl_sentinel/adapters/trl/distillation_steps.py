@@ -32,7 +32,7 @@ from rl_sentinel.adapters.trl.preferences import trainer_path
 from rl_sentinel.adapters.trl.rank_fakes import RankAccelerator
 from rl_sentinel.adapters.trl.rollout_batch import FILL
 from rl_sentinel.adapters.trl.tiny_trainer import END
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -149,7 +149,9 @@ def _steps(path: str, name: str, settings: Settings) -> Boundary:
         **{name: IfSet(name) for name in fields},
     }
     at = {"trainer": "__class__", "beta": "args.beta", **{name: f"args.{name}" for name in fields}}
-    step = Step(
+    return one_call(
+        path=path,
+        stage="aggregate",
         call=accumulate,
         name="loss",
         arguments={
@@ -160,11 +162,6 @@ def _steps(path: str, name: str, settings: Settings) -> Boundary:
             **({"wrapped": Knob("wrapped")} if "wrapped" in settings else {}),
         },
         produced_by={"parts": _PRODUCER},
-    )
-    return Boundary(
-        path=path,
-        stage="aggregate",
-        steps=(step,),
         outputs={"loss": Output("", "nats", "loss", at=Use("loss"))},
         settings={name: settings},
         claims=_MEAN,

@@ -11,7 +11,7 @@ from rl_sentinel.adapters.kit.codecs import ResponseMask
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
 from rl_sentinel.adapters.kit.requirements import equal_parts, no_empty_response, prompts_are_contiguous
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.kit.value_codecs import Derived, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import DISTILLATION, Prompts, trainer
 from rl_sentinel.adapters.trl.completions_table import STEP, empty_log, logged_table
@@ -22,8 +22,8 @@ from rl_sentinel.adapters.trl.rollout_batch import FILL, id_tokens, unpacked_nam
 from rl_sentinel.adapters.trl.rollout_fakes import FIRST_WORD, ready_to_train
 from rl_sentinel.adapters.trl.token_differences import ROWS
 from rl_sentinel.adapters.trl.two_ranks import EachRank
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 
 _TABLE = "distillation_config.py, log_completions: (prompt, completion) pairs; the table has those of all processes"
@@ -98,22 +98,18 @@ def _table(target: Target, scores: str, log: str) -> Boundary:
         "lengths": ResponseMask(NoPadding()),
     }
     at = {"trainer": "", "rank": "accelerator.process_index", "ranks": "accelerator.num_processes"}
-    step = Step(
+    return one_call(
+        path=f"{scores} -> {log}",
+        stage="batch",
         call=logged_rows,
         name="table",
         arguments={
-            "entry": Constant(Function(scores)),
-            "log": Constant(Function(log)),
+            **functions(entry=scores, log=log),
             "trainers": EachRank(Object(ready_to_log, parts, at=at | {"lengths": "sampled.lengths"})),
             "inputs": Prompts(),
         },
         fakes=collectives(target, "distillation"),
         produced_by={"inputs": _TABLE},
-    )
-    return Boundary(
-        path=f"{scores} -> {log}",
-        stage="batch",
-        steps=(step,),
         outputs={
             "tokens of the completion": Output("B", "tokens", at=Use("table")["tokens"], form=ROWS),
             "number of columns from other samples": Output(

@@ -22,7 +22,7 @@ from rl_sentinel.adapters.trl.result_forms import Logged
 from rl_sentinel.adapters.trl.rollout_fakes import Rollout, generated_rows
 from rl_sentinel.adapters.trl.scoring import no_extra_padding, rollout_conditions
 from rl_sentinel.adapters.trl.tiny_trainer import PADDING, RowRewards
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -102,7 +102,14 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _boundary(target: Target) -> Boundary:
-    step = Step(
+    place = log_place(target, "grpo", Use("computed")["trainer"])
+    logged = {
+        name: Output(o.axes, o.unit, o.quantity, over=o.over, at=place[name], form=Logged())
+        for name, o in LOGGED.items()
+    }
+    return one_call(
+        path=PATH,
+        stage="policy-loss",
         call=rollout_loss,
         name="computed",
         arguments={
@@ -113,16 +120,6 @@ def _boundary(target: Target) -> Boundary:
             "generations": Derived(lambda inputs: max(group_sizes(inputs))),
         },
         produced_by={"rows": _PRODUCER},
-    )
-    place = log_place(target, "grpo", Use("computed")["trainer"])
-    logged = {
-        name: Output(o.axes, o.unit, o.quantity, over=o.over, at=place[name], form=Logged())
-        for name, o in LOGGED.items()
-    }
-    return Boundary(
-        path=PATH,
-        stage="policy-loss",
-        steps=(step,),
         outputs={"loss": Output("", "", "loss", at=Use("computed")["loss"]), **logged},
         settings={"default": _SETTINGS},
         claims=_KL | _OWN,

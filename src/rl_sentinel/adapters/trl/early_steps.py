@@ -22,7 +22,7 @@ from rl_sentinel.adapters.trl.early_losses import PATH, KnownModel, ready_to_sam
 from rl_sentinel.adapters.trl.rank_fakes import RankAccelerator
 from rl_sentinel.adapters.trl.release import source_of
 from rl_sentinel.adapters.trl.scoring import no_extra_padding
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -67,7 +67,9 @@ def _steps() -> Boundary:
     }
     places = {"trainer": "", "micro_batches": "args.gradient_accumulation_steps"}
     places |= {"policy": "known", "reference": "ref_model"}
-    step = Step(
+    return one_call(
+        path=PATH,
+        stage="policy-loss",
         call=accumulated,
         name="loss",
         arguments={
@@ -75,11 +77,6 @@ def _steps() -> Boundary:
             "parts": EachCut(Object(part_of_step, parts, at=places), "micro_batches"),
         },
         produced_by={"parts": _PRODUCER},
-    )
-    return Boundary(
-        path=PATH,
-        stage="policy-loss",
-        steps=(step,),
         outputs={"loss": Output("", "", "loss", at=Use("loss"))},
         settings={"accumulated": _SETTINGS},
         claims=_SCALED,

@@ -21,7 +21,7 @@ from rl_sentinel.adapters.trl.preference_trainers import make_pair_trainer
 from rl_sentinel.adapters.trl.supervised import SFT
 from rl_sentinel.adapters.trl.tiny_trainer import END, make_starting_tokenizer
 from rl_sentinel.adapters.trl.token_differences import count_differences, token_outputs
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -93,7 +93,9 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _prepared(name: str, form: Data) -> Boundary:
-    step = Step(
+    return one_call(
+        path=SFT,
+        stage="batch",
         call=compare_texts,
         name="differ",
         arguments={
@@ -103,11 +105,6 @@ def _prepared(name: str, form: Data) -> Boundary:
         },
         remembered=True,
         produced_by={"lengths": _DOCS},
-    )
-    return Boundary(
-        path=SFT,
-        stage="batch",
-        steps=(step,),
         outputs=token_outputs(Use("differ")),
         settings={name: {}},
         claims=claims(_DOCS),

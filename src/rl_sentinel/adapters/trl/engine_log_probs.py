@@ -26,7 +26,7 @@ from rl_sentinel.adapters.trl.release import fields_of
 from rl_sentinel.adapters.trl.sampling import engines_of, is_inline, sampling_path
 from rl_sentinel.adapters.trl.sampling_engine_fakes import VLLM, VLLM_VERSION
 from rl_sentinel.adapters.trl.tiny_trainer import make_trainer
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec
@@ -170,7 +170,9 @@ def colocated(trainer: Any, logits: Tensor, tokens: Tensor, temperature: float) 
 
 
 def _boundary(path: str, call: Callable[..., Any], arguments: dict[str, Codec], engine: str) -> Boundary:
-    step = Step(
+    return one_call(
+        path=path,
+        stage="batch",
         call=call,
         name="sampled",
         arguments={
@@ -183,11 +185,6 @@ def _boundary(path: str, call: Callable[..., Any], arguments: dict[str, Codec], 
             "temperature": "grpo_trainer.py: temperature=self.temperature of each request, 1.0 by default. The "
             "requests are made here; of TRL, the start of the engine is run"
         },
-    )
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         outputs={"logprob": Output("B T", "nats", "logprob", at=Use("sampled"), form=Padded())},
         settings={f"log-probs, {engine}": {"temperature": 0.5}},
         claims=claims(_CITE, output_algorithms={"logprob": "log-prob of the token"}, knobs={"temperature": (0.7, 1.6)}),

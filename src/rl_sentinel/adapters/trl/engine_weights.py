@@ -15,11 +15,11 @@ from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, functions, knobs
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import GRPO, RLOO, itself
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 
@@ -241,22 +241,18 @@ def _installed() -> bool:
 
 
 def _transferred(path: str, name: str, mode: str, policy: Settings) -> Boundary:
-    step = Step(
+    return one_call(
+        path=path,
+        stage="batch",
         call=transferred,
         name="weights",
         arguments={
-            "entry": Constant(Function(path)),
-            "kind": Constant(Function(path.rpartition(".")[0])),
+            **functions(entry=path, kind=path.rpartition(".")[0]),
             "rows": EachRow(Table({"weight": RowTokens("rollout_logprob"), "version": RowTokens("version", "int")})),
             "mode": Constant(mode),
-            **{setting: Knob(setting) for setting in policy},
+            **knobs(*policy),
         },
         produced_by={"rows": "grpo_trainer.py, _generate_single_turn: the policy after an optimizer step"},
-    )
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         outputs=row_outputs(Use("weights"), "rollout_logprob", "version"),
         settings={name: policy},
         claims=claims(_DOCS, conserves=True),

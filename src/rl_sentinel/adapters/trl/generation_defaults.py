@@ -26,7 +26,7 @@ from rl_sentinel.adapters.trl.sampling import sampling_path
 from rl_sentinel.adapters.trl.sampling_engine_fakes import arguments
 from rl_sentinel.adapters.trl.self_play import XPO, XPO_EXPERIMENTAL
 from rl_sentinel.adapters.trl.tiny_trainer import make_trainer
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -140,16 +140,13 @@ def _options(target: Target, path: str, owner: str, make: Callable[..., Any], bu
         at={**dict.fromkeys(built, "__class__"), **{name: f"args.{name}" for name in settings}},
         shared=True,
     )
-    step = Step(
+    return one_call(
+        path=path,
+        stage="config",
         call=options_in_effect,
         name="sent",
         arguments={"entry": Constant(Function(path)), "trainer": trainer},
         remembered=True,
-    )
-    return Boundary(
-        path=path,
-        stage="config",
-        steps=(step,),
         outputs=arriving_outputs(Use("sent"), {name: name for name in (*settings, *off)}),
         settings={"a model with sampling options": {**settings, **off}},
         claims=claims(_DOCS),

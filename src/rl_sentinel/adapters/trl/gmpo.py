@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_response
 from rl_sentinel.adapters.target import Target
@@ -53,12 +53,7 @@ _FORMS: Mapping[str, tuple[Settings, Claims]] = {
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the loss: plain, with a KL term, and over tokens of high entropy."""
     path = f"{GMPO}._compute_loss"
-    if not target.has(path):
-        return
-    if why := target.fails(GMPO):
-        yield Unbound(path, "policy-loss", why)
-        return
-    yield from bindable(target, *(_loss(target, path, name) for name in _FORMS))
+    yield from try_bind(target, path, "policy-loss", lambda: (_loss(target, path, name) for name in _FORMS))
 
 
 def _loss(target: Target, path: str, name: str) -> Boundary:

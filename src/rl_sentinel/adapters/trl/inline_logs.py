@@ -18,7 +18,7 @@ from rl_sentinel.adapters.trl.rollout_batch import FILL, id_tokens
 from rl_sentinel.adapters.trl.rollout_fakes import FIRST_WORD
 from rl_sentinel.adapters.trl.sampling import SPLIT_ENGINE, collectives, engines_of, is_inline, sampler, sampling_path
 from rl_sentinel.adapters.trl.token_differences import ROWS
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
@@ -77,7 +77,9 @@ def fills_ranks(inputs: Inputs) -> str:
 
 
 def _logged(target: Target, path: str, kind: str, log: str) -> Boundary:
-    step = Step(
+    return one_call(
+        path=path,
+        stage="batch",
         call=logged_prompts,
         name="others",
         arguments={
@@ -89,11 +91,6 @@ def _logged(target: Target, path: str, kind: str, log: str) -> Boundary:
         },
         fakes=collectives(target, path),
         produced_by={"prompts": "grpo_trainer.py, _get_train_sampler: num_generations consecutive rows per prompt"},
-    )
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         unused=frozenset({"group", "token"}),
         outputs={
             "logged prompt of another row": Output("B", "count", "columns_of_others", at=Use("others"), form=ROWS)

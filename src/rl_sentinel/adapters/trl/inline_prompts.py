@@ -13,14 +13,14 @@ from rl_sentinel.adapters.kit.requirements import (
     prompts_are_contiguous,
 )
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
-from rl_sentinel.adapters.kit.value_codecs import Constant, IfSet
+from rl_sentinel.adapters.kit.value_codecs import Constant, IfSet, constants
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import TRAINERS, Prompts
 from rl_sentinel.adapters.trl.inline_engine_fakes import last_word, make_inline_sampler, sample_inline
 from rl_sentinel.adapters.trl.release import fields_of
 from rl_sentinel.adapters.trl.sampling import collectives, engines_of, is_inline, sampling_path
 from rl_sentinel.adapters.trl.tiny_trainer import WORDS, make_byte_tokenizer
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -94,8 +94,11 @@ def few_prompts(inputs: Inputs) -> str:
 
 
 def _prompts(target: Target, path: str, kind: str, engine: str, settings: Settings) -> Boundary:
-    parts = {"kind": Constant(kind), "engine": Constant(engine), **{name: IfSet(name) for name in settings}}
-    step = Step(
+    parts = {**constants(kind=kind, engine=engine), **{name: IfSet(name) for name in settings}}
+    form, result = PerRow("list"), Use("compared")
+    return one_call(
+        path=path,
+        stage="batch",
         call=compare_prompts,
         name="compared",
         arguments={
@@ -106,12 +109,6 @@ def _prompts(target: Target, path: str, kind: str, engine: str, settings: Settin
         },
         fakes=collectives(target, path),
         produced_by={"prompts": "grpo_trainer.py, _get_train_sampler: num_generations consecutive rows per prompt"},
-    )
-    form, result = PerRow("list"), Use("compared")
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         unused=frozenset({"token"}),
         outputs={
             "tokens of the prompt": Output("B", "tokens", at=result["count"], form=form),

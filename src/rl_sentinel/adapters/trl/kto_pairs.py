@@ -19,7 +19,7 @@ from rl_sentinel.adapters.trl.preferences import trainer_path
 from rl_sentinel.adapters.trl.release import fields_of
 from rl_sentinel.adapters.trl.tiny_trainer import make_tokenizer
 from rl_sentinel.adapters.trl.token_differences import ROWS
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -105,7 +105,11 @@ def few_batches(inputs: Inputs) -> str:
 
 
 def _pairs(path: str) -> Boundary:
-    step = Step(
+    result = Use("pairs")
+    settings: dict[str, Settings] = {name: {"per_device_train_batch_size": size} for name, size in BATCHES.items()}
+    return one_call(
+        path=path,
+        stage="batch",
         call=paired_rows,
         name="pairs",
         arguments={
@@ -115,13 +119,6 @@ def _pairs(path: str) -> Boundary:
         },
         remembered=True,
         produced_by={"size": "kto_config.py: per_device_train_batch_size; at least 2, and no accumulation"},
-    )
-    result = Use("pairs")
-    settings: dict[str, Settings] = {name: {"per_device_train_batch_size": size} for name, size in BATCHES.items()}
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         outputs={
             "tokens of the completions": Output("B", "tokens", at=result["count"], form=ROWS),
             "pairs of a completion with other prompts": Output("B", "samples", "uses", at=result["uses"], form=ROWS),

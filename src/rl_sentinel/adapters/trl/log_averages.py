@@ -3,7 +3,6 @@
 import inspect
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,12 +14,13 @@ from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.forms import Number, PerRow
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import has_trained_token
-from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.kit.value_codecs import functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import GRPO, RLOO
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.adapters.trl.subclasses import experimental_classes
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 
 #: Source text of a ``log`` method that averages the values appended since the last log.
@@ -43,7 +43,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
     There are no boundaries in releases where no step can lack a metric.
     """
-    for path in (GRPO, RLOO, *_experimental(target)):
+    for path in (GRPO, RLOO, *experimental_classes(target, AVERAGES, UNSCORED)):
         log = f"{path}.log"
         if not target.has(log) or target.fails(log) or "log" not in vars(target.find(path)):
             continue
@@ -55,37 +55,18 @@ def _expects_none(target: Target, path: str) -> bool:
     return UNSCORED in inspect.getsource(inspect.getmodule(target.find(path)))  # type: ignore[arg-type]  # a class has a module
 
 
-def _experimental(target: Target) -> Iterator[str]:
-    """Paths of experimental trainers that override ``log`` and whose reward functions may return None."""
-    package = "trl.experimental"
-    if not target.has(package) or target.fails(package):
-        return
-    folder = next(iter(target.module(package).__path__))
-    for place in sorted(Path(folder).glob("*/*_trainer.py")):
-        module = f"{package}.{place.parent.name}.{place.stem}"
-        source = place.read_text(encoding="utf-8")
-        if AVERAGES in source and UNSCORED in source and not target.fails(module):
-            for name, one in vars(target.module(module)).items():
-                if inspect.isclass(one) and one.__module__ == module and "log" in vars(one):
-                    yield f"{module}.{name}"
-
-
 def _averaged(log: str, trainer: str) -> Boundary:
-    step = Step(
+    return one_call(
+        path=log,
+        stage="metric",
         call=logged_average,
         name="average",
         arguments={
-            "entry": Constant(Function(log)),
-            "kind": Constant(Function(trainer)),
+            **functions(entry=log, kind=trainer),
             "numbers": Column("reward", PerRow("list")),
             "scored": Column("mask", NoPadding()),
         },
         produced_by={"numbers": _STEPS},
-    )
-    return Boundary(
-        path=log,
-        stage="metric",
-        steps=(step,),
         outputs={NAME: Output("", "reward", "outcome.mean", over="live", at=Use("average"), form=Number())},
         settings={"logging_steps above 1": {}},
         claims=claims(_STEPS),

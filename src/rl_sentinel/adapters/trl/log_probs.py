@@ -13,14 +13,14 @@ from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import GRPO, RLOO
 from rl_sentinel.adapters.trl.logit_model import compute_log_probs, logit_trainer
 from rl_sentinel.adapters.trl.release import config_fields, method
 from rl_sentinel.adapters.trl.self_distillation import TRAINERS, Model
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import Claims, claims
 
 _CITE = (
@@ -74,23 +74,19 @@ def score_rollout(  # noqa: PLR0913 - a trainer's class and settings, and its ba
 
 
 def _of_rollout(path: str, trainer: str) -> Boundary:
-    step = Step(
+    return one_call(
+        path=path,
+        stage="batch",
         call=score_rollout,
         name="computed",
         arguments={
-            "entry": Constant(Function(path)),
-            "kind": Constant(Function(trainer)),
+            **functions(entry=path, kind=trainer),
             "temperature": Knob("temperature"),
             "logits": Column("logits"),
             "completion_ids": Column("token"),
             "completion_mask": ResponseMask(),
         },
         produced_by={"completion_mask": "sample_rollouts: completions padded at the right"},
-    )
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         outputs={"logprob": Output("B T", "nats", "logprob", at=Use("computed"), form=Padded())},
         settings={"logprob": {"temperature": 0.5}},
         claims=_CLAIMS,
@@ -102,7 +98,9 @@ def _of_rollout(path: str, trainer: str) -> Boundary:
 def _boundary(target: Target, path: str, kind: str, output: str, claimed: Claims) -> Boundary:
     parameters = inspect.signature(target.find(path)).parameters
     chunks = {"batch_size": Constant(2)} if "batch_size" in parameters else {}
-    step = Step(
+    return one_call(
+        path=path,
+        stage="batch",
         call=compute_log_probs,
         name="computed",
         arguments={
@@ -115,11 +113,6 @@ def _boundary(target: Target, path: str, kind: str, output: str, claimed: Claims
             **chunks,
         },
         produced_by={"logits": _PRODUCER},
-    )
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         outputs={output: Output("B T", "nats", output, at=Use("computed")[output], form=Padded())},
         settings={output: {"temperature": 1.0}},
         claims=claimed,

@@ -34,9 +34,8 @@ from rl_sentinel.adapters.trl.preferences import (
     PAIRED,
     TPO,
     Release,
-    families_of,
+    default_releases,
     ready_trainer,
-    trainer_path,
 )
 from rl_sentinel.adapters.trl.token_model import set_logits
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
@@ -74,15 +73,11 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
     Trainers that cannot be built are reported by :mod:`preferences`.
     """
-    for paths, family, paired in TRAINERS:
-        for entry in families_of(target, trainer_path(target, *paths), {"default": family}):
-            if isinstance(entry, Unbound):
-                continue
-            release, _, _ = entry
-            for name, metrics in {"logged logits": LEVELS, "logged of logits": DISTRIBUTIONS}.items():
-                logged = {n: algorithm for n, algorithm in metrics.items() if stores(release.source, n)}
-                if logged:
-                    yield from bindable(target, _metrics(release, family, name, logged, paired=paired))
+    for release, family, paired in default_releases(target, TRAINERS):
+        for name, metrics in {"logged logits": LEVELS, "logged of logits": DISTRIBUTIONS}.items():
+            logged = {n: algorithm for n, algorithm in metrics.items() if stores(release.source, n)}
+            if logged:
+                yield from bindable(target, _metrics(release, family, name, logged, paired=paired))
 
 
 def stores(source: str, name: str) -> bool:

@@ -12,7 +12,7 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.trl.loop_codecs import FLAT
 from rl_sentinel.adapters.trl.loop_fakes import Responses
 from rl_sentinel.adapters.trl.loop_trainer import Loop, fixed_permutations, nothing, queries
-from rl_sentinel.core.boundary import Boundary, Output, Step
+from rl_sentinel.core.boundary import Boundary, Output, one_call
 from rl_sentinel.core.call import Function, Use
 
 _COUNTED = (
@@ -25,7 +25,10 @@ def logged_steps(path: str, generations: int) -> Boundary:
     """The boundary of a run with one batch per row of the case; each batch has two prompts and one optimizer step."""
     trainer = path.rpartition(".")[0]
     loop = Object(Loop, {"0": Constant(Function(trainer))}, at={"0": "kind"}, shared=True)
-    step = Step(
+    run = Use("run")
+    return one_call(
+        path=path,
+        stage="batch",
         call=run_batches,
         name="run",
         arguments={
@@ -36,12 +39,6 @@ def logged_steps(path: str, generations: int) -> Boundary:
         },
         produced_by={"batches": _COUNTED},
         fakes={f"{trainer.rpartition('.')[0]}.gc.collect": nothing},
-    )
-    run = Use("run")
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"group"}),
         outputs={
             "batches before": Output("B", "count", "", at=run["numbers"], form=PerRow("list")),

@@ -12,12 +12,12 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column, ResponseMask
 from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.requirements import every_row_trains, no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Knob, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import trains_whole_completions
 from rl_sentinel.adapters.trl.universal_logits import LOSS, distance_settings
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
@@ -82,12 +82,13 @@ def merged_logprobs(  # noqa: PLR0913 - the parts of a loss
 
 
 def _merged(settings: dict[str, Settings]) -> Boundary:
-    step = Step(
+    return one_call(
+        path=ENTRY,
+        stage="batch",
         call=merged_logprobs,
         name="computed",
         arguments={
-            "entry": Constant(Function(ENTRY)),
-            "kind": Constant(Function(LOSS)),
+            **functions(entry=ENTRY, kind=LOSS),
             "logits": Column("logits"),
             "tokens": Column("token"),
             "trained": ResponseMask(),
@@ -97,11 +98,6 @@ def _merged(settings: dict[str, Settings]) -> Boundary:
             "logits": "gold_trainer.py, _compute_distillation_loss: probabilities and ids of a row's completion, and "
             "groups of its positions that are one text for both tokenizers"
         },
-    )
-    return Boundary(
-        path=ENTRY,
-        stage="batch",
-        steps=(step,),
         outputs={"logprob": Output("B T", "nats", "logprob", at=Use("computed"), form=Padded())},
         settings=settings,
         claims=_CLAIMS,

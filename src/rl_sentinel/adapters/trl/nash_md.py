@@ -15,7 +15,7 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.pair_codecs import TokenLogprobs
 from rl_sentinel.core.batch import Batch, with_columns
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
@@ -69,7 +69,9 @@ def judge_every_row(batch: Batch) -> Batch:
 
 
 def _nash(path: str) -> Boundary:
-    step = Step(
+    return one_call(
+        path=path,
+        stage="policy-loss",
         call=self_play_loss,
         name="loss",
         arguments={
@@ -80,11 +82,6 @@ def _nash(path: str) -> Boundary:
             "probability": Column("reward"),
         },
         produced_by=_PRODUCERS,
-    )
-    return Boundary(
-        path=path,
-        stage="policy-loss",
-        steps=(step,),
         outputs={"loss": Output("", "", "loss", at=Use("loss"))},
         settings={"default": {"beta": 0.5}},
         claims=OBJECTIVE,

@@ -136,18 +136,39 @@ def _of_functions(path: str) -> Step:
     return sampler_step(path, train_pairs, {"beta": "beta"}, PAIRS, producer=_PRODUCER)
 
 
-def _loss(path: str) -> Boundary:
+def loss_boundary(  # noqa: PLR0913 - the parts in which they differ
+    path: str,
+    step: Step,
+    name: str,
+    settings: Settings,
+    claimed: Claims,
+    reach: str,
+    *,
+    requires: tuple[Callable[[Inputs], str], ...] = REQUIRED,
+    domain: Callable[[Batch], Batch] = as_sampled_pairs,
+) -> Boundary:
+    """The boundary of the loss of a training step on sampled responses."""
     return Boundary(
         path=path,
         stage="policy-loss",
-        steps=(_of_functions(path),),
+        steps=(step,),
         outputs={"loss": Output("", "", "loss", at=Use("trained")["loss"])},
-        settings={"default": {"beta": 0.5}},
-        claims=PAIRED | SCALED | claims(_DOCS, algorithm="dpo"),
-        reach="every step",
-        requires=REQUIRED,
-        domain=as_sampled_pairs,
+        settings={name: settings},
+        claims=claimed,
+        reach=reach,
+        requires=(*requires, *((truncated_fill_width,) if "penalty" in settings else ())),
+        domain=domain,
     )
+
+
+def scored_reach(settings: Settings, scored_by: str) -> str:
+    """The configuration that reaches a step whose responses a model or a judge compares."""
+    return "missing_eos_penalty set" if "penalty" in settings else f"every step, with a {scored_by} for the rewards"
+
+
+def _loss(path: str) -> Boundary:
+    claimed = PAIRED | SCALED | claims(_DOCS, algorithm="dpo")
+    return loss_boundary(path, _of_functions(path), "default", {"beta": 0.5}, claimed, "every step")
 
 
 def read_from_logs(outputs: Mapping[str, Output]) -> dict[str, Output]:
@@ -200,29 +221,26 @@ def _from_generation(path: str, scored_by: str, settings: Settings) -> Step:
 
 def _scored(path: str, scored_by: str, settings: Settings) -> Boundary:
     """The boundary of the loss on responses that the policy generates and a model or a judge compares."""
-    penalized = "penalty" in settings
-    return Boundary(
-        path=path,
-        stage="policy-loss",
-        steps=(_from_generation(path, scored_by, settings),),
-        outputs={"loss": Output("", "", "loss", at=Use("trained")["loss"])},
-        settings={f"{scored_by}, missing EOS" if penalized else scored_by: settings},
-        claims=PAIRED | SCALED | claims(_DOCS, algorithm="dpo"),
-        reach="missing_eos_penalty set" if penalized else f"every step, with a {scored_by} for the rewards",
-        requires=(*REQUIRED, *((truncated_fill_width,) if penalized else ())),
-        domain=as_sampled_pairs,
-    )
+    step = _from_generation(path, scored_by, settings)
+    name = f"{scored_by}, missing EOS" if "penalty" in settings else scored_by
+    claimed = PAIRED | SCALED | claims(_DOCS, algorithm="dpo")
+    return loss_boundary(path, step, name, settings, claimed, scored_reach(settings, scored_by))
 
 
 def _logged(path: str, source: str) -> Boundary:
     """The boundary of the logged metrics of pairs, in releases where a model computes the rewards."""
-    outputs, claimed = pair_metrics(source, _DOCS)
+    return logged_pairs(path, _from_generation(path, "model", {}), {"beta": 0.5}, source, _DOCS)
+
+
+def logged_pairs(path: str, step: Step, settings: Settings, source: str, docs: str) -> Boundary:
+    """The boundary of the logged metrics of pairs, which ``docs`` describes."""
+    outputs, claimed = pair_metrics(source, docs)
     return Boundary(
         path=path,
         stage="policy-loss",
-        steps=(_from_generation(path, "model", {}),),
+        steps=(step,),
         outputs=outputs,
-        settings={"logged": {"beta": 0.5}},
+        settings={"logged": settings},
         claims=PAIRED | claimed,
         reach="every step",
         requires=REQUIRED,

@@ -25,7 +25,7 @@ from rl_sentinel.adapters.trl.release import source_of
 from rl_sentinel.adapters.trl.rollout_batch import FILL, id_tokens
 from rl_sentinel.adapters.trl.sampling import collectives
 from rl_sentinel.adapters.trl.tiny_trainer import END, WORDS
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
@@ -114,7 +114,10 @@ def _rows(target: Target, path: str, engine: str, *, varied: bool) -> Boundary:
     trainer = Object(
         make_pair_sampler, {"kind": Constant(Function(path.rpartition(".")[0]))}, at={"kind": "__class__"}, shared=True
     )
-    step = Step(
+    form = PerRow("list")
+    return one_call(
+        path=path,
+        stage="batch",
         call=generated_pairs,
         name="made",
         arguments={
@@ -127,12 +130,6 @@ def _rows(target: Target, path: str, engine: str, *, varied: bool) -> Boundary:
         },
         fakes=collectives(target, path),
         produced_by={"lengths": "online_dpo_trainer.py, _generate: the engine ends each completion with an end token"},
-    )
-    form = PerRow("list")
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         outputs={
             "tokens": Output("B", "tokens", at=Use("made")["count"], form=form),
             "number of columns from other samples": Output(

@@ -13,7 +13,7 @@ from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -36,7 +36,9 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _packing(strategy: str) -> Boundary:
-    step = Step(
+    return one_call(
+        path=PACK,
+        stage="batch",
         call=uses_in_packs,
         name="uses",
         arguments={
@@ -46,11 +48,6 @@ def _packing(strategy: str) -> Boundary:
         },
         remembered=True,
         produced_by={"lengths": "sft_trainer.py, _prepare_dataset: tokenized sequences, then pack_dataset"},
-    )
-    return Boundary(
-        path=PACK,
-        stage="batch",
-        steps=(step,),
         outputs={"uses": Output("B", "count", "uses", at=Use("uses"), form=PerRow("list"))},
         settings={strategy: {"strategy": strategy}},
         claims=claims(_PACKED),

@@ -17,10 +17,10 @@ from rl_sentinel.adapters.trl.pair_codecs import as_pairs, tokens_have_probabili
 from rl_sentinel.adapters.trl.pair_ranks import TRAINERS, features_of, log_probs, names_of
 from rl_sentinel.adapters.trl.preference_families import Family
 from rl_sentinel.adapters.trl.preference_trainers import train_one_batch
-from rl_sentinel.adapters.trl.preferences import LOGGED, PAIRED, Release, families_of, ready_trainer, trainer_path
+from rl_sentinel.adapters.trl.preferences import LOGGED, PAIRED, Release, default_releases, ready_trainer
 from rl_sentinel.adapters.trl.rank_fakes import RankAccelerator
 from rl_sentinel.adapters.trl.token_model import set_logprobs
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -36,18 +36,19 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
     A trainer that cannot be built is reported by the module of its loss.
     """
-    for places, family, paired in TRAINERS:
-        for found in families_of(target, trainer_path(target, *places), {"default": family}):
-            if not isinstance(found, Unbound):
-                release, _, _ = found
-                yield from bindable(target, _evaluation(target, release, family, paired=paired))
+    for release, family, paired in default_releases(target, TRAINERS):
+        yield from bindable(target, _evaluation(target, release, family, paired=paired))
 
 
 def _evaluation(target: Target, release: Release, family: Family, *, paired: bool) -> Boundary:
     trainer = target.find(release.path)
     entry = "prediction_step" if "prediction_step" in vars(trainer) else "compute_loss"
     names = names_of(release, paired=paired) if family.rewards else []
-    step = Step(
+    elsewhere = Output("", "count", "logged_elsewhere", at=Use("logs")["elsewhere"], form=Number())
+    logged = {f"eval_{n}": Output("", "nats", at=Use("logs")[n], form=Number()) for n in names}
+    return one_call(
+        path=f"{release.path}.{entry}",
+        stage="batch",
         call=evaluate_and_train,
         name="logs",
         arguments={
@@ -58,13 +59,6 @@ def _evaluation(target: Target, release: Release, family: Family, *, paired: boo
             **log_probs(release),
         },
         produced_by={"features": _EVALUATED},
-    )
-    elsewhere = Output("", "count", "logged_elsewhere", at=Use("logs")["elsewhere"], form=Number())
-    logged = {f"eval_{n}": Output("", "nats", at=Use("logs")[n], form=Number()) for n in names}
-    return Boundary(
-        path=f"{release.path}.{entry}",
-        stage="batch",
-        steps=(step,),
         outputs={"step": Output("", at=Use("logs")["step"]), "elsewhere": elsewhere, **logged},
         settings={"evaluation": family.settings},
         claims=(PAIRED if paired else ALTERNATING)

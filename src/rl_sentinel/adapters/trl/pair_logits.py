@@ -26,7 +26,7 @@ from rl_sentinel.adapters.trl.pair_ranks import (
 )
 from rl_sentinel.adapters.trl.preference_families import Family
 from rl_sentinel.adapters.trl.preference_trainers import train_one_batch
-from rl_sentinel.adapters.trl.preferences import Release, families_of, trainer_path
+from rl_sentinel.adapters.trl.preferences import Release, default_releases
 from rl_sentinel.adapters.trl.rank_fakes import RankAccelerator
 from rl_sentinel.adapters.trl.token_model import set_logits
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
@@ -40,18 +40,12 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
     A trainer that cannot be built is reported by the module of its loss.
     """
-    for places, family, paired in TRAINERS:
-        if paired:
-            continue
-        for found in families_of(target, trainer_path(target, *places), {"default": family}):
-            if isinstance(found, Unbound):
-                continue
-            release, _, _ = found
-            names = [name for name in LEVELS if stores(release.source, name)]
-            if names:
-                yield from bindable(
-                    target, _over_micro_batches(release, family, names), _over_ranks(release, family, names)
-                )
+    for release, family, _ in default_releases(target, (one for one in TRAINERS if not one[2])):
+        names = [name for name in LEVELS if stores(release.source, name)]
+        if names:
+            yield from bindable(
+                target, _over_micro_batches(release, family, names), _over_ranks(release, family, names)
+            )
 
 
 def _logits() -> dict[str, Codec]:

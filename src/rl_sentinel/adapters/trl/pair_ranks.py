@@ -32,9 +32,8 @@ from rl_sentinel.adapters.trl.preferences import (
     ORPO,
     ORPO_EXPERIMENTAL,
     Release,
-    families_of,
+    default_releases,
     ready_trainer,
-    trainer_path,
 )
 from rl_sentinel.adapters.trl.rank_fakes import RankAccelerator
 from rl_sentinel.adapters.trl.token_model import set_logprobs
@@ -76,15 +75,12 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
     A trainer that cannot be built is reported by the module of its loss.
     """
-    for places, family, paired in TRAINERS:
-        for found in families_of(target, trainer_path(target, *places), {"default": family}):
-            if not isinstance(found, Unbound):
-                release, _, _ = found
-                names = names_of(release, paired=paired)
-                yield from bindable(target, *_over_ranks(release, family, names, paired=paired))
-                if not paired:
-                    means = [name for name in names if name != "rewards/margins"]  # needs both labels
-                    yield from bindable(target, *_over_micro_batches(release, family, means))
+    for release, family, paired in default_releases(target, TRAINERS):
+        names = names_of(release, paired=paired)
+        yield from bindable(target, *_over_ranks(release, family, names, paired=paired))
+        if not paired:
+            means = [name for name in names if name != "rewards/margins"]  # needs both labels
+            yield from bindable(target, *_over_micro_batches(release, family, means))
 
 
 def rows_are_pairs_of_ranks(inputs: Inputs) -> str:

@@ -10,7 +10,7 @@ import torch
 
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
-from rl_sentinel.adapters.kit.value_codecs import Constant, IfSet
+from rl_sentinel.adapters.kit.value_codecs import Constant, IfSet, constants
 from rl_sentinel.adapters.trl.loop_codecs import responses
 from rl_sentinel.adapters.trl.loop_fakes import Responses
 from rl_sentinel.adapters.trl.loop_trainer import LoopAccelerator, config_of
@@ -220,7 +220,7 @@ def sampler_step(  # noqa: PLR0913 - a method, how it is called, and what it rea
         fakes: fakes of the step.
     """
     built: dict[str, Codec] = {"kind": Constant(Function(path.rpartition(".")[0]))}
-    built |= {"scored_by": Constant(scored_by), "filler": Constant(filler)}
+    built |= constants(scored_by=scored_by, filler=filler)
     built |= {name: IfSet(setting) for name, setting in fields_of_settings.items()}
     at = dict.fromkeys(("kind", "scored_by", "filler"), "__class__") | {name: name for name in fields_of_settings}
     return Step(

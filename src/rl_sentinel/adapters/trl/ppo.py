@@ -18,7 +18,7 @@ from rl_sentinel.adapters.kit.forms import PerRow, Ragged
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import every_row_trains, has_trained_token, no_empty_response
 from rl_sentinel.adapters.kit.result_forms import AsReturned
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import ppo_losses, ppo_rollouts, ppo_steps
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding, trains_with_probability
@@ -26,7 +26,7 @@ from rl_sentinel.adapters.trl.ppo_fakes import AttendingModel, collate
 from rl_sentinel.adapters.trl.release import source_of
 from rl_sentinel.adapters.trl.token_model import PROMPT, token_ids
 from rl_sentinel.core.batch import Batch, with_columns
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -99,8 +99,7 @@ def removed_function(*_arguments: object, **_more: object) -> None:
 
 def _forward(path: str, name: str, *, masked: bool) -> Boundary:
     arguments: dict[str, Codec] = {
-        "entry": Constant(Function(path)),
-        "kind": Constant(Function(PPO)),
+        **functions(entry=path, kind=PPO),
         "logprobs": Column("logprob", NoPadding()),
         "values": Column("value", NoPadding()),
         "lengths": ResponseMask(NoPadding()),
@@ -113,15 +112,16 @@ def _forward(path: str, name: str, *, masked: bool) -> Boundary:
         "ppo_trainer.py, step: queries and responses as lists of tensors; DataCollatorForLanguageModeling pads them at "
         "the padding_side of the tokenizer"
     )
-    step = Step(
-        call=forward_pass, name="computed", arguments=arguments, explain=as_refusal, produced_by={"logprobs": sources}
-    )
     computed = Use("computed")
     outputs = {"logprob": "nats", "value": "reward"} | ({"mask": ""} if masked else {})
-    return Boundary(
+    return one_call(
         path=path,
         stage="batch",
-        steps=(step,),
+        call=forward_pass,
+        name="computed",
+        arguments=arguments,
+        explain=as_refusal,
+        produced_by={"logprobs": sources},
         outputs={
             name: Output("B T", unit, name, at=computed[name], form=AsReturned()) for name, unit in outputs.items()
         },

@@ -17,7 +17,7 @@ from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import trains_whole_completions
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -82,7 +82,10 @@ def _trainer(trainer: str, knobs: Mapping[str, str]) -> Object:
 
 
 def _advantages(path: str, trainer: str) -> Boundary:
-    step = Step(
+    computed, settings = Use("computed"), dict[str, float]({"gamma": 0.9, "lam": 0.8})
+    return one_call(
+        path=path,
+        stage="advantage",
         call=path,
         name="computed",
         arguments={
@@ -92,12 +95,6 @@ def _advantages(path: str, trainer: str) -> Boundary:
             "mask": Column("mask", dtype=torch.int64),
         },
         produced_by={"mask": _PRODUCER},
-    )
-    computed, settings = Use("computed"), dict[str, float]({"gamma": 0.9, "lam": 0.8})
-    return Boundary(
-        path=path,
-        stage="advantage",
-        steps=(step,),
         outputs={
             "advantage": Output("B T", "reward", "advantage", at=computed[1], form=Padded()),
             "returns": Output("B T", "reward", "returns", at=computed[2], form=Padded()),

@@ -18,15 +18,15 @@ from rl_sentinel.adapters.kit.rank_threads import gather_from_ranks, run_on_rank
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import equal_parts, no_empty_response
 from rl_sentinel.adapters.kit.result_forms import AsReturned
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Knob, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import itself
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
 from rl_sentinel.adapters.trl.rank_fakes import RankAccelerator
 from rl_sentinel.adapters.trl.tiny_trainer import END, PADDING, make_tokenizer
 from rl_sentinel.adapters.trl.token_model import PROMPT, token_ids
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 
 #: Marks a token that is missing or wrong.
@@ -64,23 +64,19 @@ def boundaries(target: Target, trainer: str) -> Iterator[Boundary | Unbound]:
 
 def _generated(path: str, trainer: str, name: str, *, is_encoder_decoder: bool, ends: bool) -> Boundary:
     """The boundary of batched generation; with ``ends``, of whole responses that end before others of their batch."""
-    step = Step(
+    return one_call(
+        path=path,
+        stage="batch",
         call=generate_in_batches,
         name="generated",
         arguments={
-            "entry": Constant(Function(path)),
-            "kind": Constant(Function(trainer)),
+            **functions(entry=path, kind=trainer),
             "tokens": Column("token", NoPadding()),
             "lengths": ResponseMask(NoPadding()),
             "is_encoder_decoder": Knob("encoder_decoder"),
             "ends": Knob("ends", default=False),
         },
         produced_by={"tokens": _QUERIES},
-    )
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         outputs={"token": Output("B T", "", "token", at=Use("generated"), form=AsReturned())},
         settings={
             f"{name}, with end tokens" if ends else name: {
@@ -96,22 +92,18 @@ def _generated(path: str, trainer: str, name: str, *, is_encoder_decoder: bool, 
 
 def _referred(path: str, trainer: str, name: str, *, listed: bool) -> Boundary:
     """The boundary of the responses of policy and reference; ``listed`` queries are generated in batches."""
-    step = Step(
+    return one_call(
+        path=path,
+        stage="batch",
         call=generate_with_reference,
         name="generated",
         arguments={
-            "entry": Constant(Function(path)),
-            "kind": Constant(Function(trainer)),
+            **functions(entry=path, kind=trainer),
             "tokens": Column("token", NoPadding()),
             "lengths": ResponseMask(NoPadding()),
             "listed": Knob("listed"),
         },
         produced_by={"tokens": _QUERIES},
-    )
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         outputs={
             side: Output("B T", "", "token", at=Use("generated")[side], form=AsReturned())
             for side in ("policy", "reference")
@@ -225,22 +217,18 @@ def generate_with_reference(
 
 def _logged(path: str, trainer: str) -> Boundary:
     module = trainer.rpartition(".")[0]
-    step = Step(
+    return one_call(
+        path=path,
+        stage="metric",
         call=logged_rewards,
         name="logs",
         arguments={
-            "entry": Constant(Function(path)),
-            "kind": Constant(Function(trainer)),
+            **functions(entry=path, kind=trainer),
             "rewards": EachCut(Column("reward", PerRow()), "ranks"),
             "lengths": EachCut(ResponseMask(NoPadding()), "ranks"),
         },
         fakes={f"{module}.torch.distributed.{name}": fake for name, fake in COLLECTIVES.items()},
         produced_by={"rewards": "examples: trainer.log_stats(stats, batch, rewards) after each step, on each process"},
-    )
-    return Boundary(
-        path=path,
-        stage="metric",
-        steps=(step,),
         outputs={name: _at(name, output) for name, output in LOGGED.items()},
         claims=claims(_REWARDS),
         reach="log_stats(stats, batch, rewards)",

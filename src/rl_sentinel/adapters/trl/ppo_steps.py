@@ -18,7 +18,7 @@ from rl_sentinel.adapters.kit.pairs import even_rows
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_response
 from rl_sentinel.adapters.kit.user_layouts import full_width
-from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Derived, Knob
+from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Derived, Knob, constants, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.loop_codecs import FLAT, fills_width, sampled, several_tokens, trains_as_sampled
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
@@ -82,14 +82,13 @@ def _step(path: str, config: str, known: Mapping[str, Codec], fixed: Settings, p
         "kind": Constant(Function(config)),
         "cliprange": Knob("clip_low", 0.2),
         "cliprange_value": Knob("value_clip", 0.2),
-        **{name: Constant(value) for name, value in fixed.items()},
+        **constants(**fixed),
     }
     return Step(
         call=run_step,
         name="trained",
         arguments={
-            "entry": Constant(Function(path)),
-            "trainer": Constant(Function(path.rpartition(".")[0])),
+            **functions(entry=path, trainer=path.rpartition(".")[0]),
             "config": Object(Configured, settings, at={name: name for name in settings}),
             "rollout": Object(Rollout, rollout),
             "parts": parts,

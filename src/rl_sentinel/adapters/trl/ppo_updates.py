@@ -10,7 +10,7 @@ from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.pairs import even_rows
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_response
 from rl_sentinel.adapters.kit.user_layouts import full_width
-from rl_sentinel.adapters.kit.value_codecs import Computed, Constant
+from rl_sentinel.adapters.kit.value_codecs import Computed, constants
 from rl_sentinel.adapters.trl.loop_codecs import (
     TRAINED,
     fills_width,
@@ -92,7 +92,7 @@ def mini_batches(path: str) -> Boundary:
     """The boundary of an update's metrics as means over two mini-batches. All responses fill the width."""
     boundary = policy(path)
     (step,) = boundary.steps
-    arguments = {**step.arguments, "micro_batches": Constant(1), "mini_batches": Constant(MINI_BATCHES)}
+    arguments = {**step.arguments, **constants(micro_batches=1, mini_batches=MINI_BATCHES)}
     kept = {name: boundary.outputs[name] for name in ("policy/clipfrac_avg", "val/ratio")}
     return replace(
         boundary,

@@ -127,6 +127,19 @@ def families_of(
     )
 
 
+def default_releases(
+    target: Target, trainers: Iterable[tuple[tuple[str, ...], Family, bool]]
+) -> Iterator[tuple[Release, Family, bool]]:
+    """The release of each trainer that can be built, its settings, and whether its rows are pairs.
+
+    A trainer that cannot be built is reported by :func:`boundaries`.
+    """
+    for places, family, paired in trainers:
+        for found in families_of(target, trainer_path(target, *places), {"default": family}):
+            if not isinstance(found, Unbound):
+                yield found[0], family, paired
+
+
 def _trainer_boundaries(target: Target, path: str, families: Mapping[str, Family]) -> Iterator[Boundary | Unbound]:
     for entry in families_of(target, path, families):
         if isinstance(entry, Unbound):

@@ -15,7 +15,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
 from rl_sentinel.adapters.trl.rollout_fakes import FIRST_WORD
 from rl_sentinel.adapters.trl.tiny_trainer import END, make_tokenizer
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -58,7 +58,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _collator(name: str, settings: Settings) -> Boundary:
-    step = Step(
+    form, place = PerRow("list"), Use("differ")
+    return one_call(
+        path=f"{COLLATOR}.torch_call",
+        stage="batch",
         call=reply_mask_differences,
         name="differ",
         arguments={
@@ -70,12 +73,6 @@ def _collator(name: str, settings: Settings) -> Boundary:
             "left": Knob("padded_left", default=False),
         },
         produced_by={"lengths": _ROWS},
-    )
-    form, place = PerRow("list"), Use("differ")
-    return Boundary(
-        path=f"{COLLATOR}.torch_call",
-        stage="batch",
-        steps=(step,),
         outputs={
             "trained": Output("B", "tokens", at=place["trained"], form=form),
             "number of mask values that differ from the replies": Output(

@@ -10,13 +10,13 @@ from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.forms import Ragged
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.dataset_preparation import a_few_rows, ids_of
 from rl_sentinel.adapters.trl.rendered_templates import MODULE, ORIGINAL, compile_templates, rendered
 from rl_sentinel.adapters.trl.tiny_trainer import make_character_tokenizer
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 
 PATH = f"{MODULE}.parse_response"
@@ -118,24 +118,20 @@ def _argument(call: dict[str, Any]) -> object:
 
 
 def _parsed(names: list[str], kind: str) -> Boundary:
-    step = Step(
+    result = Use("parsed")
+    return one_call(
+        path=PATH,
+        stage="batch",
         call=parsed_calls,
         name="parsed",
         arguments={
-            "parse": Constant(Function(PATH)),
-            "adds": Constant(Function(ADDS)),
+            **functions(parse=PATH, adds=ADDS),
             "rows": EachRow(Table({"tokens": RowTokens("token", "int")})),
             "names": Constant(names),
             "kind": Knob("arguments"),
         },
         remembered=True,
         produced_by={"rows": _SAYS},
-    )
-    result = Use("parsed")
-    return Boundary(
-        path=PATH,
-        stage="batch",
-        steps=(step,),
         outputs={f"token of {n}": Output("B T", "", "token", at=result[n], form=Ragged()) for n in names},
         settings={f"arguments that are {kind}": {"arguments": kind}},
         claims=claims(_SAYS, conserves=True),

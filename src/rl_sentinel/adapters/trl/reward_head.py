@@ -15,7 +15,7 @@ from rl_sentinel.adapters.trl.preference_trainers import configuration_of, defau
 from rl_sentinel.adapters.trl.reward_model import REWARD
 from rl_sentinel.adapters.trl.tiny_trainer import make_tokenizer
 from rl_sentinel.adapters.trl.token_model import make_language_model
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -59,17 +59,14 @@ def new_head(trainer: Callable[..., Any], seed: int, drawn: int) -> dict[str, Te
 
 
 def _head() -> Boundary:
-    step = Step(
+    return one_call(
+        path=REWARD,
+        stage="batch",
         call=new_head,
         name="head",
         arguments={"trainer": Constant(Function(REWARD)), "seed": Knob("seed"), "drawn": Knob("numbers_drawn_before")},
         remembered=True,
         produced_by={"seed": "reward_config.py, RewardConfig: a field of TrainingArguments"},
-    )
-    return Boundary(
-        path=REWARD,
-        stage="batch",
-        steps=(step,),
         outputs={"sum of the head's weights": Output("", "", at=Use("head")["sum"])},
         settings={"model by name": {"seed": 1, "numbers_drawn_before": 0}},
         claims=claims(_SEED, knobs={"seed": (1, 2)}, inert={"numbers_drawn_before": (0, 1)}),

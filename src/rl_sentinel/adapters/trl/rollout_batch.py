@@ -28,7 +28,7 @@ from rl_sentinel.adapters.trl.rollout_fakes import ready_to_score
 from rl_sentinel.adapters.trl.scoring import several_generations
 from rl_sentinel.adapters.trl.subclasses import overriding
 from rl_sentinel.adapters.trl.tiny_trainer import END, make_trainer
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -69,7 +69,10 @@ def _rows(target: Target, path: str, kind: str) -> Boundary:
     parts: dict[str, Codec] = {name: Constant(value) for name, value in {"kind": kind, **settings}.items()}
     parts |= {"derived": Constant(Function(path))} if is_subclass else {}
     at = {"derived": "__class__", **{name: f"args.{name}" for name in settings}}
-    step = Step(
+    form = PerRow("list")
+    return one_call(
+        path=f"{path}.{NAME}",
+        stage="batch",
         call=score_rollout,
         name="scored",
         arguments={
@@ -82,12 +85,6 @@ def _rows(target: Target, path: str, kind: str) -> Boundary:
             "generations": Derived(lambda inputs: max(group_sizes(inputs))),
         },
         produced_by={"prompts": _ROWS},
-    )
-    form = PerRow("list")
-    return Boundary(
-        path=f"{path}.{NAME}",
-        stage="batch",
-        steps=(step,),
         outputs={
             "advantage": Output("B", "reward", at=Use("scored")["advantages"], form=form),
             "number of columns from other samples": Output(

@@ -27,7 +27,7 @@ from rl_sentinel.adapters.trl.release import config_fields, log_place, logs_by_m
 from rl_sentinel.adapters.trl.result_forms import Logged
 from rl_sentinel.adapters.trl.rollout_fakes import evaluate_rollout, ready_to_score, rollout_modes, score_ranks
 from rl_sentinel.adapters.trl.scoring import PRODUCER, rollout_conditions
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -158,7 +158,9 @@ def _training(target: Target, path: str, kind: str, name: str, metrics: Metrics)
             "old_logprobs": Column("old_logprob"),
             "sampler_logprobs": Column("rollout_logprob", Ragged(plain=True)),
         }
-    step = Step(
+    yield one_call(
+        path=path,
+        stage="metric",
         call=score_ranks,
         name="generated",
         arguments={
@@ -168,11 +170,6 @@ def _training(target: Target, path: str, kind: str, name: str, metrics: Metrics)
         },
         produced_by={"inputs": PRODUCER},
         fakes=collectives(target, kind),
-    )
-    yield Boundary(
-        path=path,
-        stage="metric",
-        steps=(step,),
         outputs=logged,
         settings={name: settings},
         claims=_GAP if vllm else claims(PRODUCER),
@@ -186,18 +183,15 @@ def _evaluation(target: Target, path: str, kind: str) -> Iterator[Boundary]:
     owner = GRPO if kind == "grpo" else RLOO
     logged = _logged(target, path, {**_REWARDS, **_LENGTHS}, log_place(target, kind, Use("generated"), "eval"))
     settings: Settings = {"kl_loss_coef": 0.0} if kind == "rloo" else {}
-    step = Step(
+    received = Output("", "reward", at=Use("generated").attribute("received"))
+    yield one_call(
+        path=f"{owner}.prediction_step",
+        stage="metric",
         call=evaluate_rollout,
         name="generated",
         arguments={"trainers": _rollout_trainers(kind, settings, {}), "inputs": PromptsOfRanks()},
         produced_by={"inputs": _EVALUATED},
         fakes=collectives(target, kind),
-    )
-    received = Output("", "reward", at=Use("generated").attribute("received"))
-    yield Boundary(
-        path=f"{owner}.prediction_step",
-        stage="metric",
-        steps=(step,),
         outputs={"received": received, **logged},
         settings={"evaluation": settings},
         claims=claims(_EVALUATED),
@@ -210,7 +204,10 @@ def _modes(target: Target, path: str, kind: str) -> Boundary:
     """The boundary of the number of metrics that evaluation and training log under the wrong mode."""
     owner = GRPO if kind == "grpo" else RLOO
     settings: Settings = {"kl_loss_coef": 0.0} if kind == "rloo" else {}
-    step = Step(
+    place = Use("generated")
+    return one_call(
+        path=f"{owner}.prediction_step -> {owner}.log",
+        stage="batch",
         call=rollout_modes,
         name="generated",
         arguments={
@@ -220,12 +217,6 @@ def _modes(target: Target, path: str, kind: str) -> Boundary:
         },
         produced_by={"inputs": _EVALUATED},
         fakes=collectives(target, kind),
-    )
-    place = Use("generated")
-    return Boundary(
-        path=f"{owner}.prediction_step -> {owner}.log",
-        stage="batch",
-        steps=(step,),
         outputs={
             "received": Output("", "reward", at=place.attribute("received")),
             "elsewhere": Output("", "count", "logged_elsewhere", at=place.attribute("elsewhere"), form=Number()),

@@ -19,7 +19,7 @@ from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -151,7 +151,9 @@ class _Thread:
 
 
 def _waits(path: str) -> Boundary:
-    step = Step(
+    return one_call(
+        path=path,
+        stage="batch",
         call=delivered,
         name="queue",
         arguments={
@@ -161,11 +163,6 @@ def _waits(path: str) -> Boundary:
         },
         remembered=True,
         produced_by={"lengths": "async_rollout_worker.py: scored samples, in the order in which they are ready"},
-    )
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         outputs={
             "uses": Output("B", "count", "uses", at=Use("queue")["uses"], form=PerRow("list")),
             "seconds of waiting": Output("", "", at=Use("queue")["wait"]),

@@ -13,13 +13,13 @@ from torch.nn.functional import pad
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import every_row_trains, no_empty_response
 from rl_sentinel.adapters.kit.result_forms import AsReturned
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import trains_whole_completions
 from rl_sentinel.adapters.trl.distillation_codecs import EndedCompletions, every_completion_trains
 from rl_sentinel.core.batch import Batch, take_positions
-from rl_sentinel.core.boundary import Boundary, Output, Step
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Output, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec
 
@@ -28,17 +28,17 @@ def boundary(target: Target, path: str) -> Boundary:
     """The boundary of the labels of sampled completions; as in many tokenizers, one token is both padding and EOS."""
     parameters = inspect.signature(target.find(path)).parameters
     arguments: dict[str, Codec] = {
-        "generate": Constant(Function(path)),
-        "kind": Constant(Function(path.rpartition(".")[0])),
+        **functions(generate=path, kind=path.rpartition(".")[0]),
         "completions": EndedCompletions(),
         "width": Derived(lambda inputs: inputs.batch.width),
         "pads": Constant("pad_token_id" in parameters),
     }
-    step = Step(call=sampled_labels, name="sampled", arguments=arguments)
-    return Boundary(
+    return one_call(
         path=path,
         stage="batch",
-        steps=(step,),
+        call=sampled_labels,
+        name="sampled",
+        arguments=arguments,
         outputs={"mask": Output("B T", "", "mask", at=Use("sampled"), form=AsReturned())},
         claims=claims("gkd_trainer.py: labels of the generated completion, including its EOS", conserves=True),
         reach="lmbda above 0, and a tokenizer whose padding token is its end token",

@@ -13,7 +13,7 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import GRPO, RLOO
 from rl_sentinel.adapters.trl.samplers import defines_sampler
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 
 #: Completions of a prompt, and processes, each of which takes one of them.
@@ -79,7 +79,9 @@ def own_order(method: Callable[..., Any], trainer: Any, rank: int) -> list[int]:
 
 
 def _sampler(path: str) -> Boundary:
-    step = Step(
+    return one_call(
+        path=path,
+        stage="batch",
         call=completions_together,
         name="uses",
         arguments={
@@ -88,11 +90,6 @@ def _sampler(path: str) -> Boundary:
             "shuffle": Knob("shuffle"),
         },
         produced_by={"rows": _SHARES},
-    )
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"group"}),
         outputs={"completions in one group": Output("B", "samples", "uses", at=Use("uses"), form=PerRow("list"))},
         settings={"two processes": {"shuffle": True}},

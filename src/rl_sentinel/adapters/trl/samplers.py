@@ -10,11 +10,11 @@ from typing import Any
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import Table
 from rl_sentinel.adapters.kit.forms import Number, PerRow
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet, knobs
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import DISTILLATION, GRPO, RLOO
 from rl_sentinel.adapters.trl.release import fields_of
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -123,22 +123,18 @@ def _trainer(completions: int, rows: int, prompts: int, *, shuffle: bool) -> Any
 
 
 def _sampler(path: str, completions: int) -> Boundary:
-    step = Step(
+    return one_call(
+        path=path,
+        stage="batch",
         call=uses,
         name="uses",
         arguments={
             "method": Constant(Function(path)),
             "completions": Constant(completions),
             "rows": Derived(lambda inputs: inputs.batch.rows),
-            "shuffle": Knob("shuffle"),
-            "prompts": Knob("prompts"),
+            **knobs("shuffle", "prompts"),
         },
         produced_by={"rows": _CALLER},
-    )
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"group"}),
         outputs={
             "uses of a prompt": Output("B", "samples", "uses", at=Use("uses")["uses"], form=PerRow("list")),
@@ -161,16 +157,13 @@ def planned(config: Callable[..., Any], fields: dict[str, int]) -> dict[str, flo
 
 
 def _plan(config: str, name: str, own: Settings) -> Boundary:
-    step = Step(
+    return one_call(
+        path=f"{config}.__post_init__",
+        stage="config",
         call=planned,
         name="plan",
         arguments={"config": Constant(Function(config)), "fields": Table({field: IfSet(field) for field in own})},
         remembered=True,
-    )
-    return Boundary(
-        path=f"{config}.__post_init__",
-        stage="config",
-        steps=(step,),
         outputs={field: Output("", "", f"setting.{field}", at=Use("plan")[field], form=Number()) for field in own},
         settings={name: own},
         claims=claims(_PLANNED),

@@ -13,10 +13,9 @@ from rl_sentinel.adapters.kit.requirements import (
     no_empty_response,
     prompts_are_contiguous,
 )
-from rl_sentinel.adapters.kit.row_codecs import RowTokens
-from rl_sentinel.adapters.kit.row_outputs import row_outputs
+from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG, fit_to_length
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet, Knob, constants
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import GRPO, TRAINERS, Prompts
 from rl_sentinel.adapters.trl.rank_fakes import (
@@ -30,7 +29,7 @@ from rl_sentinel.adapters.trl.release import NAME, fields_of, method, source_of
 from rl_sentinel.adapters.trl.rollout_fakes import FIRST_WORD, returned_names
 from rl_sentinel.adapters.trl.sampling_engine_fakes import OTHER_OPTION, VLLM, make_sampler, request_options, sample
 from rl_sentinel.adapters.trl.two_ranks import rank_count
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -123,7 +122,7 @@ def collectives(target: Target, path: str) -> Mapping[str, Callable[..., Any]]:
 
 def sampler(kind: str, engine: str, settings: Settings) -> Object:
     """The trainer that samples with ``engine`` under these settings."""
-    parts: dict[str, Codec] = {"kind": Constant(kind), "engine": Constant(engine)}
+    parts: dict[str, Codec] = constants(kind=kind, engine=engine)
     parts |= {name: IfSet(name) for name in settings}
     at = {name: f"args.{name}" for name in settings if name != "other"}
     if "other" in settings:
@@ -138,7 +137,9 @@ def _path(target: Target, path: str, engine: str) -> str:
 def _options(target: Target, path: str, kind: str, engine: str, settings: Settings) -> Boundary:
     """The boundary of the sampling options that reach the engine."""
     names = {name: name for name in settings} | {"max_completion_length": _LIMIT[engine], "other": OTHER_OPTION[engine]}
-    step = Step(
+    return one_call(
+        path=_path(target, path, engine),
+        stage="config",
         call=request_options,
         name="sent",
         arguments={
@@ -148,11 +149,6 @@ def _options(target: Target, path: str, kind: str, engine: str, settings: Settin
         },
         fakes=collectives(target, path),
         remembered=True,
-    )
-    return Boundary(
-        path=_path(target, path, engine),
-        stage="config",
-        steps=(step,),
         outputs=arriving_outputs(Use("sent"), {names[n]: n for n in settings}),
         settings={f"options, {engine}": settings},
         claims=claims(_DOCS),
@@ -167,8 +163,10 @@ def _rows(target: Target, path: str, kind: str, engine: str, *, split: bool = Fa
     """
     scored = kind == "grpo" and "logprobs" in returned_names(target.find(path))
     columns = ("token", "rollout_logprob") if scored else ("token",)
-    row = {"tokens": RowTokens("token", "int"), "logprobs": RowTokens("rollout_logprob")}
-    step = Step(
+    row = row_fields("tokens", "logprobs")
+    return one_call(
+        path=_path(target, path, engine),
+        stage="batch",
         call=sampled_rows,
         name="rows",
         arguments={
@@ -181,11 +179,6 @@ def _rows(target: Target, path: str, kind: str, engine: str, *, split: bool = Fa
         },
         fakes=collectives(target, path),
         produced_by={"prompts": "grpo_trainer.py, _get_train_sampler: num_generations consecutive rows per prompt"},
-    )
-    return Boundary(
-        path=_path(target, path, engine),
-        stage="batch",
-        steps=(step,),
         unused=frozenset({"group"} | (set() if scored else {"rollout_logprob"})),
         outputs=row_outputs(Use("rows"), *columns),
         settings={"rows, an engine over ranks": {"split": True}} if split else {f"rows, {engine}": {}},

@@ -7,15 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, knobs
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import itself, micro_batch, trains_whole_completions
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
@@ -103,12 +103,8 @@ def policy_trainer(kind: Any, loss_type: str, clip_low: float, clip_high: float,
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the loss with each type of normalization."""
     path = f"{TRAINER}.compute_loss"
-    if not target.has(path) or not target.has(f"{TRAINER}._compute_policy_loss"):
-        return
-    if why := target.fails(TRAINER):
-        yield Unbound(path, "policy-loss", why)
-        return
-    yield from bindable(target, *(_loss(path, name) for name in _TYPES))
+    if target.has(f"{TRAINER}._compute_policy_loss"):
+        yield from try_bind(target, path, "policy-loss", lambda: (_loss(path, name) for name in _TYPES))
 
 
 def _loss(path: str, loss_type: str) -> Boundary:
@@ -117,13 +113,14 @@ def _loss(path: str, loss_type: str) -> Boundary:
         {
             "kind": Constant(Function(TRAINER)),
             "loss_type": Constant(loss_type),
-            "clip_low": Knob("clip_low"),
-            "clip_high": Knob("clip_high"),
+            **knobs("clip_low", "clip_high"),
             "micro_batches": MICRO_BATCHES,
         },
         at={"kind": "__class__", "clip_low": "epsilon_low", "clip_high": "epsilon_high"},
     )
-    step = Step(
+    return one_call(
+        path=path,
+        stage="policy-loss",
         call=path,
         name="loss",
         arguments={
@@ -136,11 +133,6 @@ def _loss(path: str, loss_type: str) -> Boundary:
         each=("micro_batch",),
         fakes={f"{MODULE}.selective_log_softmax": first_logit},
         produced_by={"inputs": "sdpo_trainer.py, _prepare_training_batch"},
-    )
-    return Boundary(
-        path=path,
-        stage="policy-loss",
-        steps=(step,),
         unused=frozenset({"token", "prompt_length"}),
         outputs={"loss": Output("", "", "loss", at=Use("loss"), join="sum")},
         settings={loss_type: {**_PLAIN, "length": _LENGTH} if loss_type == "dr_grpo" else _PLAIN},

@@ -14,7 +14,7 @@ from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
-from rl_sentinel.adapters.kit.replacement import bare_instance
+from rl_sentinel.adapters.kit.replacement import bare_instance, nothing
 from rl_sentinel.adapters.kit.requirements import group_sizes
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.target import Target
@@ -101,9 +101,9 @@ def make_scorer(  # noqa: PLR0913 - the parts of a trainer that score a rollout
         model=SimpleNamespace(training=True),
         state=SimpleNamespace(global_step=0),
         teacher_context_builder=SimpleNamespace(build=partial(sampled, teacher), last_metrics={}),
-        _dispatch_self_distillation_callback=_nothing,
-        _warn_on_inactive_self_distillation=_nothing,
-        _warn_on_degenerate_diagnostics=_nothing,
+        _dispatch_self_distillation_callback=nothing,
+        _warn_on_inactive_self_distillation=nothing,
+        _warn_on_degenerate_diagnostics=nothing,
         _diagnostic_counters={mode: defaultdict(int) for mode in ("train", "eval")},
         _metrics={mode: defaultdict(list) for mode in ("train", "eval")},
     )
@@ -117,10 +117,6 @@ def decoded(ids: Sequence[object], **_options: object) -> list[str]:
 def sampled(batch: Mapping[str, Any], *_rows: object, **_more: object) -> dict[str, Any]:
     """Return a known batch, in place of methods that sample completions or write teacher prompts."""
     return dict(batch)
-
-
-def _nothing(*_arguments: object, **_more: object) -> None:
-    """Do nothing, in place of methods that only warn or call callbacks."""
 
 
 def score_completions(entry: Callable[..., Any], trainers: list[Any], inputs: list[dict[str, str]]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import completions, itself, trains_whole_completions
 from rl_sentinel.adapters.trl.logit_model import of_shared_weights
 from rl_sentinel.adapters.trl.sdpo import TRAINER as SDPO
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -148,7 +148,9 @@ def loss(path: str, name: str, settings: Settings, make: Callable[..., Any], tea
             "micro_batches": "current_gradient_accumulation_steps",
         },
     )
-    step = Step(
+    return one_call(
+        path=f"{path}.compute_loss",
+        stage="aggregate",
         call=distil,
         name="loss",
         arguments={
@@ -159,11 +161,6 @@ def loss(path: str, name: str, settings: Settings, make: Callable[..., Any], tea
         },
         each=("micro_batch",),
         produced_by={"inputs": "sample_rollouts: completions padded at the right; teacher prompts with their context"},
-    )
-    return Boundary(
-        path=f"{path}.compute_loss",
-        stage="aggregate",
-        steps=(step,),
         unused=frozenset({"token", "prompt_length"}),
         outputs={"loss": Output("", "nats", "loss", at=Use("loss"), join="sum")},
         settings={name: settings},

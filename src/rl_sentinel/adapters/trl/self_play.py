@@ -7,7 +7,6 @@ from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.requirements import enough_words, equal_micro_batches, no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.trl.arguments import truncated_fill_width
 from rl_sentinel.adapters.trl.loop_codecs import ENDED, SCORES, sampled, trains_as_sampled
 from rl_sentinel.adapters.trl.nash_md import (
     NASH,
@@ -16,7 +15,14 @@ from rl_sentinel.adapters.trl.nash_md import (
     judge_every_row,
     rewards_are_probabilities,
 )
-from rl_sentinel.adapters.trl.online_dpo import PAIRS, PENALTY, REQUIRED, as_sampled_pairs, pair_metrics, read_from_logs
+from rl_sentinel.adapters.trl.online_dpo import (
+    PAIRS,
+    PENALTY,
+    logged_pairs,
+    loss_boundary,
+    read_from_logs,
+    scored_reach,
+)
 from rl_sentinel.adapters.trl.pair_samplers import sampler_step, train_against_mixture, train_both
 from rl_sentinel.adapters.trl.pair_sampling_fakes import FILLER, PROMPTS, Mixture
 from rl_sentinel.adapters.trl.preferences import PAIRED, SCALED, trainer_path
@@ -24,7 +30,6 @@ from rl_sentinel.adapters.trl.release import fields_of, source_of
 from rl_sentinel.adapters.trl.scoring import no_extra_padding
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec, Inputs
@@ -122,10 +127,6 @@ def _penalized(settings: Settings) -> tuple[dict[str, Codec], dict[str, str], st
     return {"ended": ENDED}, {"missing_eos_penalty": "penalty"}, END_WORD if settings.get("ends_inside") else FILLER
 
 
-def _reach(settings: Settings, scored_by: str) -> str:
-    return "missing_eos_penalty set" if "penalty" in settings else f"every step, with a {scored_by} for the rewards"
-
-
 def _xpo_step(path: str, settings: Settings, scored_by: str) -> Step:
     ended, field, filler = _penalized(settings)
     return sampler_step(
@@ -144,32 +145,12 @@ def _xpo_step(path: str, settings: Settings, scored_by: str) -> Step:
 
 
 def _xpo(path: str, name: str, settings: Settings, scored_by: str) -> Boundary:
-    return Boundary(
-        path=path,
-        stage="policy-loss",
-        steps=(_xpo_step(path, settings, scored_by),),
-        outputs={"loss": Output("", "", "loss", at=Use("trained")["loss"])},
-        settings={name: {**TERMS, **settings}},
-        claims=PAIRED | SCALED | claims(_XPO_DOCS, algorithm="xpo"),
-        reach=_reach(settings, scored_by),
-        requires=(*REQUIRED, *((truncated_fill_width,) if "penalty" in settings else ())),
-        domain=as_sampled_pairs,
-    )
+    step, claimed = _xpo_step(path, settings, scored_by), PAIRED | SCALED | claims(_XPO_DOCS, algorithm="xpo")
+    return loss_boundary(path, step, name, {**TERMS, **settings}, claimed, scored_reach(settings, scored_by))
 
 
 def _xpo_logged(path: str, source: str) -> Boundary:
-    outputs, claimed = pair_metrics(source, _XPO_DOCS)
-    return Boundary(
-        path=path,
-        stage="policy-loss",
-        steps=(_xpo_step(path, {}, "model"),),
-        outputs=outputs,
-        settings={"logged": TERMS},
-        claims=PAIRED | claimed,
-        reach="every step",
-        requires=REQUIRED,
-        domain=as_sampled_pairs,
-    )
+    return logged_pairs(path, _xpo_step(path, {}, "model"), TERMS, source, _XPO_DOCS)
 
 
 def _nash_step(path: str, settings: Settings, scored_by: str) -> Step:
@@ -189,15 +170,14 @@ def _nash_step(path: str, settings: Settings, scored_by: str) -> Step:
 
 
 def _nash(path: str, name: str, settings: Settings, scored_by: str) -> Boundary:
-    return Boundary(
-        path=path,
-        stage="policy-loss",
-        steps=(_nash_step(path, settings, scored_by),),
-        outputs={"loss": Output("", "", "loss", at=Use("trained")["loss"])},
-        settings={name: {"beta": 0.5, **settings}},
-        claims=OBJECTIVE | SCALED,
-        reach=_reach(settings, scored_by),
-        requires=(*_ONE_EACH, *((truncated_fill_width,) if "penalty" in settings else ())),
+    return loss_boundary(
+        path,
+        _nash_step(path, settings, scored_by),
+        name,
+        {"beta": 0.5, **settings},
+        OBJECTIVE | SCALED,
+        scored_reach(settings, scored_by),
+        requires=_ONE_EACH,
         domain=sampled_against_mixture,
     )
 

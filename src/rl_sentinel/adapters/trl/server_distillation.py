@@ -14,14 +14,14 @@ from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import every_row_trains, no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, knobs
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import self_distillation
 from rl_sentinel.adapters.trl.arguments import completions, trains_whole_completions
 from rl_sentinel.adapters.trl.rank_fakes import RankAccelerator
 from rl_sentinel.adapters.trl.self_distillation import Model
 from rl_sentinel.core.batch import VOCABULARY
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
@@ -187,13 +187,14 @@ def _loss(path: str, name: str) -> Boundary:
         {
             "kind": Constant(Function(path)),
             "beta": Knob("mixture"),
-            "likeliest": Knob("likeliest"),
-            "tail": Knob("tail"),
+            **knobs("likeliest", "tail"),
             "teacher": Object(Teacher, {"logits": Column("ref_logits")}),
         },
         at={"kind": "__class__", "likeliest": "loss_top_k", "tail": "loss_add_tail", "teacher": "teacher_client"},
     )
-    step = Step(
+    return one_call(
+        path=f"{path}.compute_loss",
+        stage="aggregate",
         call=distil,
         name="loss",
         arguments={
@@ -203,11 +204,6 @@ def _loss(path: str, name: str) -> Boundary:
             "inputs": Table(completions(tools=False)),
         },
         produced_by={"inputs": "completions that the student sampled, padded at the right"},
-    )
-    return Boundary(
-        path=f"{path}.compute_loss",
-        stage="aggregate",
-        steps=(step,),
         unused=frozenset({"prompt_length"} | (set() if settings["mixture"] else {"token"})),
         outputs={"loss": Output("", "nats", "loss", at=Use("loss"))},
         settings={name: settings},

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
@@ -17,7 +17,7 @@ from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import itself, prompt, trains_whole_completions
 from rl_sentinel.adapters.trl.sdpo import Model, first_logit
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -39,12 +39,7 @@ _PRODUCER = (
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the loss, in releases with this trainer."""
     path = f"{TRAINER}.compute_loss"
-    if not target.has(path):
-        return
-    if why := target.fails(TRAINER):
-        yield Unbound(path, "policy-loss", why)
-        return
-    yield from bindable(target, _loss(path))
+    yield from try_bind(target, path, "policy-loss", lambda: [_loss(path)])
 
 
 def make_distiller(kind: Any, micro_batches: int) -> Any:  # noqa: ANN401 - a class of the target
@@ -71,7 +66,9 @@ def _loss(path: str) -> Boundary:
         "completion_ids": Column("token"),
         "completion_mask": Column("mask", dtype=torch.int64),
     }
-    step = Step(
+    return one_call(
+        path=path,
+        stage="policy-loss",
         call=path,
         name="loss",
         arguments={
@@ -82,11 +79,6 @@ def _loss(path: str) -> Boundary:
         each=("micro_batch",),
         fakes={f"{MODULE}.selective_log_softmax": first_logit},
         produced_by={"inputs": _PRODUCER},
-    )
-    return Boundary(
-        path=path,
-        stage="policy-loss",
-        steps=(step,),
         unused=frozenset({"token", "prompt_length"}),
         outputs={"loss": Output("", "", "loss", at=Use("loss"), join="sum")},
         settings={"default": {}},

@@ -1,4 +1,4 @@
-"""Experimental trainers of a TRL release that are subclasses of ``GRPOTrainer``."""
+"""Experimental trainers of a TRL release, found by the text of their modules."""
 
 import inspect
 from collections.abc import Iterator
@@ -9,19 +9,23 @@ from rl_sentinel.adapters.trl.arguments import GRPO
 
 
 def overriding(target: Target, method: str) -> list[str]:
-    """Paths of the subclasses that override the method."""
-    return [path for path in _subclasses(target) if method in vars(target.find(path))]
+    """Paths of the subclasses of ``GRPOTrainer`` that override the method."""
+    paths = experimental_classes(target, "GRPOTrainer")
+    return [
+        path for path in paths if issubclass(target.find(path), target.find(GRPO)) and method in vars(target.find(path))
+    ]
 
 
-def _subclasses(target: Target) -> Iterator[str]:
+def experimental_classes(target: Target, *texts: str) -> Iterator[str]:
+    """Paths of the classes in the modules of experimental trainers that contain all these texts."""
     package = "trl.experimental"
     if not target.has(package) or target.fails(package):
         return
     folder = next(iter(target.module(package).__path__))
     for place in sorted(Path(folder).glob("*/*_trainer.py")):
         module = f"{package}.{place.parent.name}.{place.stem}"
-        if "GRPOTrainer" not in place.read_text(encoding="utf-8") or target.fails(module):
-            continue
-        for name, value in vars(target.module(module)).items():
-            if inspect.isclass(value) and value.__module__ == module and issubclass(value, target.find(GRPO)):
-                yield f"{module}.{name}"
+        source = place.read_text(encoding="utf-8")
+        if all(text in source for text in texts) and not target.fails(module):
+            for name, value in vars(target.module(module)).items():
+                if inspect.isclass(value) and value.__module__ == module:
+                    yield f"{module}.{name}"

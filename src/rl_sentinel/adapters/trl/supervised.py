@@ -22,7 +22,7 @@ from rl_sentinel.adapters.trl.release import fields_of
 from rl_sentinel.adapters.trl.result_forms import Logged
 from rl_sentinel.adapters.trl.supervised_trainer import count_wrong_modes, start_optimizer_step, train_ranks
 from rl_sentinel.adapters.trl.token_model import FIRST, LARGEST, PROMPT
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
@@ -149,17 +149,13 @@ def step_boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
 ) -> Boundary:
     """The boundary of a function that runs an optimizer step of these trainers."""
     whole = () if masked else (trains_whole_completions,)
-    return Boundary(
+    return one_call(
         path=path,
         stage=stage,
-        steps=(
-            Step(
-                call=call,
-                name="trained",
-                arguments={"entry": Constant(Function(path)), "trainers": trainers},
-                produced_by={"trainers": _PRODUCER},
-            ),
-        ),
+        call=call,
+        name="trained",
+        arguments={"entry": Constant(Function(path)), "trainers": trainers},
+        produced_by={"trainers": _PRODUCER},
         outputs=outputs,
         settings={name: settings},
         claims=claimed,

@@ -24,7 +24,7 @@ from rl_sentinel.adapters.trl.sdpo import MODULE, TRAINER
 from rl_sentinel.adapters.trl.tiny_trainer import END, PADDING, make_tokenizer
 from rl_sentinel.adapters.trl.token_differences import ROWS
 from rl_sentinel.adapters.trl.two_ranks import EachRank
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
@@ -167,7 +167,10 @@ def _prompts(target: Target) -> Boundary:
         "ranks": Derived(lambda inputs: inputs.part[1]),
     }
     gathers = f"{MODULE}.gather_object"
-    step = Step(
+    result = Use("compared")
+    return one_call(
+        path=f"{BUILDER}.build",
+        stage="batch",
         call=compare_prompts,
         name="compared",
         arguments={
@@ -177,12 +180,6 @@ def _prompts(target: Target) -> Boundary:
         },
         fakes={gathers: gather_object} if hasattr(target.module(MODULE), "gather_object") else {},
         produced_by={"inputs": _PRODUCER},
-    )
-    result = Use("compared")
-    return Boundary(
-        path=f"{BUILDER}.build",
-        stage="batch",
-        steps=(step,),
         outputs={
             "words": Output("B", "tokens", at=result["count"], form=ROWS),
             "rows with a prompt of another sample": Output(

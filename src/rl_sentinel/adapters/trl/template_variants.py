@@ -18,7 +18,7 @@ from rl_sentinel.adapters.trl.rendered_templates import MODULE, ORIGINAL, PATH, 
 from rl_sentinel.adapters.trl.templates import reply
 from rl_sentinel.adapters.trl.tiny_trainer import make_tokenizer
 from rl_sentinel.adapters.trl.token_differences import ROWS, count_differences
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -86,7 +86,16 @@ def _words(text: str) -> list[str]:
 
 
 def _variants(names: list[str], message: str) -> Boundary:
-    step = Step(
+    result = Use("differ")
+    texts = {
+        f"words of {name} that differ from the original": Output(
+            "B", "tokens", "tokens_off_template", at=result[name], form=ROWS
+        )
+        for name in names
+    }
+    return one_call(
+        path=PATH,
+        stage="batch",
         call=varied_texts,
         name="differ",
         arguments={
@@ -97,18 +106,6 @@ def _variants(names: list[str], message: str) -> Boundary:
         },
         remembered=True,
         produced_by={"lengths": "sft_trainer.py and grpo_trainer.py, __init__: get_training_chat_template(tokenizer)"},
-    )
-    result = Use("differ")
-    texts = {
-        f"words of {name} that differ from the original": Output(
-            "B", "tokens", "tokens_off_template", at=result[name], form=ROWS
-        )
-        for name in names
-    }
-    return Boundary(
-        path=PATH,
-        stage="batch",
-        steps=(step,),
         outputs={"words": Output("B", "tokens", at=result["count"], form=ROWS), **texts},
         settings={message: {"message": message}},
         claims=claims(_SAYS),

@@ -22,7 +22,7 @@ from rl_sentinel.adapters.trl.rollout_fakes import ready_to_train
 from rl_sentinel.adapters.trl.sampling_engine_fakes import arguments
 from rl_sentinel.adapters.trl.tiny_trainer import END, TEMPLATE, make_tokenizer
 from rl_sentinel.adapters.trl.token_differences import ROWS, count_differences, token_outputs
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -75,7 +75,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _applied(name: str, sides: tuple[str, ...], *, thinks: bool) -> Boundary:
-    step = Step(
+    outputs = {side: Output("B", "tokens", "tokens_off_template", at=Use("differ")[side], form=ROWS) for side in sides}
+    return one_call(
+        path=APPLY,
+        stage="batch",
         call=applied_rows,
         name="differ",
         arguments={
@@ -86,12 +89,6 @@ def _applied(name: str, sides: tuple[str, ...], *, thinks: bool) -> Boundary:
         },
         remembered=True,
         produced_by={"lengths": "each trainer's _prepare_dataset: rows of conversations"},
-    )
-    outputs = {side: Output("B", "tokens", "tokens_off_template", at=Use("differ")[side], form=ROWS) for side in sides}
-    return Boundary(
-        path=APPLY,
-        stage="batch",
-        steps=(step,),
         outputs={"words": Output("B", "tokens", at=Use("differ")["count"], form=ROWS), **outputs},
         settings={f"{name}, thoughts" if thinks else name: {"thinks": thinks}},
         claims=claims(_FORMATS),
@@ -127,7 +124,10 @@ def applied_rows(
 
 
 def _after_a_call(path: str, *, lines: bool) -> Boundary:
-    step = Step(
+    result = Use("differ")
+    return one_call(
+        path=path,
+        stage="batch",
         call=suffixes,
         name="differ",
         arguments={
@@ -136,12 +136,6 @@ def _after_a_call(path: str, *, lines: bool) -> Boundary:
             "lines": Knob("line_breaks"),
         },
         produced_by={"lengths": _SUFFIX},
-    )
-    result = Use("differ")
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         outputs=token_outputs(result, "words"),
         settings={"line breaks" if lines else "plain": {"line_breaks": lines}},
         claims=claims(_SUFFIX),
@@ -190,7 +184,9 @@ def _tokenizing(target: Target, owner: str) -> str:
 
 def _prompts(kind: str, owner: str, path: str, *, chat: bool) -> Boundary:
     samples = path.endswith("_generate_single_turn")
-    step = Step(
+    return one_call(
+        path=path,
+        stage="batch",
         call=sampled_prompts if samples else tokenized_prompts,
         name="differ",
         arguments={
@@ -200,11 +196,6 @@ def _prompts(kind: str, owner: str, path: str, *, chat: bool) -> Boundary:
             "chat": Knob("conversations"),
         },
         produced_by={"lengths": "each trainer's _generate_and_score_completions: the column prompt of its rows"},
-    )
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         outputs=token_outputs(Use("differ"), "words"),
         settings={"conversations as prompts" if chat else "texts as prompts": {"conversations": chat}},
         claims=claims(_PROMPTS),

@@ -14,7 +14,7 @@ from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -71,17 +71,14 @@ def _sample(group: int, number: int, words: int) -> dict[str, Any]:
 
 
 def _plan() -> Boundary:
-    step = Step(
+    return one_call(
+        path=PLANNER,
+        stage="batch",
         call=planned_uses,
         name="uses",
         arguments={"planner": Constant(Function(PLANNER)), "lengths": ResponseMask(NoPadding())},
         remembered=True,
         produced_by={"lengths": "async_rollout_worker.py: samples with the prompt of their group, one after the other"},
-    )
-    return Boundary(
-        path=PLANNER,
-        stage="batch",
-        steps=(step,),
         outputs={"uses": Output("B", "count", "uses", at=Use("uses"), form=PerRow("list"))},
         settings={"a budget for a few samples": {}},
         claims=claims(_SAYS),

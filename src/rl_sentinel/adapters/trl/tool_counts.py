@@ -23,7 +23,7 @@ from rl_sentinel.adapters.trl.result_forms import Logged
 from rl_sentinel.adapters.trl.rollout_fakes import ready_to_train, returned_names
 from rl_sentinel.adapters.trl.tiny_trainer import END
 from rl_sentinel.adapters.trl.tool_loop import answered, in_order, prompt_ids, with_tools
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -67,7 +67,10 @@ def _counts(target: Target, kind: str, path: str, logged: dict[str, Output]) -> 
     }
     at = {"trainer": "", "rank": "accelerator.process_index", "ranks": "accelerator.num_processes"}
     at |= {name: f"replies.{name}" for name in ("lengths", "trained", "scored")}
-    step = Step(
+    place = Use("first").attribute("_metrics")["train"]
+    return one_call(
+        path=path,
+        stage="metric",
         call=count_calls,
         name="first",
         arguments={
@@ -76,12 +79,6 @@ def _counts(target: Target, kind: str, path: str, logged: dict[str, Output]) -> 
         },
         fakes=fakes,
         produced_by={"trainers": "grpo_trainer.py, _generate_and_score_completions: the prompts of a rank's rows"},
-    )
-    place = Use("first").attribute("_metrics")["train"]
-    return Boundary(
-        path=path,
-        stage="metric",
-        steps=(step,),
         outputs={
             name: Output("", "", o.quantity, over=o.over, at=place[name], form=Logged()) for name, o in logged.items()
         },

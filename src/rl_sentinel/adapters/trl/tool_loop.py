@@ -19,7 +19,7 @@ from rl_sentinel.adapters.trl.pair_codecs import NoPadding
 from rl_sentinel.adapters.trl.rollout_fakes import returned_names
 from rl_sentinel.adapters.trl.tiny_trainer import END
 from rl_sentinel.adapters.trl.token_differences import count_differences, mask_output, token_outputs
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -46,7 +46,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def _loop(target: Target, kind: str, path: str, *, hidden: bool) -> Boundary:
     module = path.rsplit(".", 2)[0]
     fakes = {f"{module}.parse_response": parsed} if hasattr(target.module(module), "parse_response") else {}
-    step = Step(
+    result = Use("differ")
+    return one_call(
+        path=path,
+        stage="batch",
         call=called_tools,
         name="differ",
         arguments={
@@ -57,12 +60,6 @@ def _loop(target: Target, kind: str, path: str, *, hidden: bool) -> Boundary:
         },
         fakes=fakes,
         produced_by={"lengths": _LOOP},
-    )
-    result = Use("differ")
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         outputs=token_outputs(result) | mask_output(result),
         settings={"a call" if hidden else "a call, parsed whole": {"hidden": hidden}},
         claims=claims(_LOOP),

@@ -14,7 +14,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.dataset_preparation import a_few_rows
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
 from rl_sentinel.adapters.trl.tiny_trainer import make_tokenizer
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -106,7 +106,9 @@ def _writes(tokenizer: Any, token: int) -> bool:  # noqa: ANN401 - a tokenizer
 
 
 def _exchange() -> Boundary:
-    step = Step(
+    return one_call(
+        path=PATH,
+        stage="batch",
         call=exchanged_tokens,
         name="kept",
         arguments={
@@ -116,11 +118,6 @@ def _exchange() -> Boundary:
         },
         remembered=True,
         produced_by={"tokens": "grpo_trainer.py, _tool_call_loop: calls of a completion, and what the tools answer"},
-    )
-    return Boundary(
-        path=PATH,
-        stage="batch",
-        steps=(step,),
         outputs={"token": Output("B T", "", "token", at=Use("kept")["tokens"])},
         settings={f"{EXCHANGE}{name}": {"template": name} for name, (_, why) in TEMPLATES.items() if why},
         claims=claims(_SAYS, conserves=True),
@@ -130,20 +127,17 @@ def _exchange() -> Boundary:
 
 
 def _check() -> Boundary:
-    step = Step(
+    settings: dict[str, Settings] = {name: {"template": name} for name in TEMPLATES}
+    lost = {name: why for name, (_, why) in TEMPLATES.items() if why}
+    whole = {name: "it writes the whole exchange" for name in TEMPLATES if name.startswith("writes")}
+    return one_call(
+        path=PATH,
+        stage="config",
         call=supports,
         name="found",
         arguments={"check": Constant(Function(PATH)), "template": Knob("template")},
         remembered=True,
         produced_by={"template": "grpo_trainer.py, __init__: supports_tool_calling(processing_class)"},
-    )
-    settings: dict[str, Settings] = {name: {"template": name} for name in TEMPLATES}
-    lost = {name: why for name, (_, why) in TEMPLATES.items() if why}
-    whole = {name: "it writes the whole exchange" for name in TEMPLATES if name.startswith("writes")}
-    return Boundary(
-        path=PATH,
-        stage="config",
-        steps=(step,),
         outputs={"accepted": Output("", "", "accepted", at=Use("found")["accepted"])},
         settings=settings,
         claims=claims(_SAYS, refused=lost, accepted=whole),

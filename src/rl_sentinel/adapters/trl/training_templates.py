@@ -25,7 +25,7 @@ from rl_sentinel.adapters.trl.rendered_templates import (
 from rl_sentinel.adapters.trl.templates import reply
 from rl_sentinel.adapters.trl.tiny_trainer import make_tokenizer
 from rl_sentinel.adapters.trl.token_differences import ROWS
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -89,7 +89,14 @@ def _trained(template: str, conversation: list[dict[str, str]]) -> str:
 
 
 def _variants(names: list[str]) -> Boundary:
-    step = Step(
+    result = Use("differ")
+    masks = {
+        f"characters of {name} that train": Output("B", "tokens", "mask_off_replies", at=result[name], form=ROWS)
+        for name in names
+    }
+    return one_call(
+        path=PATH,
+        stage="batch",
         call=trained_parts,
         name="differ",
         arguments={
@@ -99,16 +106,6 @@ def _variants(names: list[str]) -> Boundary:
         },
         remembered=True,
         produced_by={"lengths": "sft_trainer.py, _prepare_dataset: conversations, with assistant_only_loss=True"},
-    )
-    result = Use("differ")
-    masks = {
-        f"characters of {name} that train": Output("B", "tokens", "mask_off_replies", at=result[name], form=ROWS)
-        for name in names
-    }
-    return Boundary(
-        path=PATH,
-        stage="batch",
-        steps=(step,),
         outputs={"words": Output("B", "tokens", at=result["count"], form=ROWS), **masks},
         settings={"the last reply": {}},
         claims=claims(_SAYS),

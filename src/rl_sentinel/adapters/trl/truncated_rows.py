@@ -22,7 +22,7 @@ from rl_sentinel.adapters.trl.preferences import arguments_of, trainer_path
 from rl_sentinel.adapters.trl.release import fields_of
 from rl_sentinel.adapters.trl.tiny_trainer import END
 from rl_sentinel.adapters.trl.token_differences import ROWS, count_differences
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -93,7 +93,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _truncated(path: str, kind: Kind, name: str, limits: Settings) -> Boundary:
-    step = Step(
+    result = Use("differ")
+    return one_call(
+        path=path,
+        stage="batch",
         call=compare_limits,
         name="differ",
         arguments={
@@ -104,12 +107,6 @@ def _truncated(path: str, kind: Kind, name: str, limits: Settings) -> Boundary:
         },
         remembered=True,
         produced_by={"limits": _DOCS},
-    )
-    result = Use("differ")
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         outputs={
             "words": Output("B", "tokens", at=result["count"], form=ROWS),
             "number of tokens that break a limit": Output(

@@ -17,7 +17,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import trains_whole_completions
 from rl_sentinel.adapters.trl.distillation_codecs import every_completion_trains
 from rl_sentinel.core.batch import Batch, with_columns
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -132,7 +132,9 @@ def _bytes(trained: Tensor, size: int) -> Tensor:
 
 
 def _distance() -> Boundary:
-    step = Step(
+    return one_call(
+        path=ENTRY,
+        stage="aggregate",
         call=distance,
         name="loss",
         arguments={
@@ -145,11 +147,6 @@ def _distance() -> Boundary:
             "aligned": Knob("aligned"),
         },
         produced_by={"trained": "gold_trainer.py, compute_loss: labels of the completion, -100 at prompt and padding"},
-    )
-    return Boundary(
-        path=ENTRY,
-        stage="aggregate",
-        steps=(step,),
         outputs={"loss": Output("", "", "loss", at=Use("loss"))},
         settings=SETTINGS,
         claims=_CLAIMS,

@@ -13,7 +13,7 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import ResponseMask
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.dataset_preparation import a_few_rows
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
@@ -28,8 +28,8 @@ from rl_sentinel.adapters.trl.supervised import SFT
 from rl_sentinel.adapters.trl.tiny_trainer import make_tokenizer
 from rl_sentinel.adapters.trl.token_differences import ROWS
 from rl_sentinel.adapters.trl.token_model import set_logprobs
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 
@@ -210,23 +210,19 @@ def _has_images(call: Mapping[str, Any], images: Sequence[Tensor]) -> bool:
 
 
 def _boundary(kind: Kind, name: str, chosen: Settings) -> Boundary:
-    step = Step(
+    return one_call(
+        path=kind.path,
+        stage="batch",
         call=inputs_off_rows,
         name="off",
         arguments={
-            "trainer": Constant(Function(kind.trainer)),
-            "collator": Constant(Function(kind.collator)),
+            **functions(trainer=kind.trainer, collator=kind.collator),
             "sides": Constant(kind.sides),
             "lengths": ResponseMask(NoPadding()),
             "types": Knob("types"),
         },
         remembered=True,
         produced_by={"lengths": _PRODUCED},
-    )
-    return Boundary(
-        path=kind.path,
-        stage="batch",
-        steps=(step,),
         outputs={"other images or types": Output("B", "samples", "columns_of_others", at=Use("off"), form=ROWS)},
         settings={name: chosen},
         claims=_DOCS,

@@ -5,9 +5,8 @@ from dataclasses import fields
 from typing import Any
 
 from rl_sentinel.adapters.kit.containers import Object, Table
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, constants
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import constants
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.codec import Codec

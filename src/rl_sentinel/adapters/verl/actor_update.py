@@ -10,17 +10,18 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import present, try_bind
 from rl_sentinel.adapters.kit.causal_model import CausalModel, model_of, with_prompt_tokens
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Table
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, has_trained_token, no_empty_response
 from rl_sentinel.adapters.kit.result_forms import Total
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, constants, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.actor import SECTION, actor
 from rl_sentinel.adapters.verl.aggregation import aggregation
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, POLICY_TENSORS, constants, try_bind
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, POLICY_TENSORS
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.engine import GIVEN, LOSS, LOSS_TERMS, NUMBERS, ROWS
 from rl_sentinel.adapters.verl.engine_fakes import HuggingFaceFake, fsdp_engine
@@ -32,7 +33,6 @@ from rl_sentinel.adapters.verl.engine_passes import (
     TRAINER,
     WORKER,
     fsdp,
-    present,
     prompts_differ,
 )
 from rl_sentinel.adapters.verl.engine_passes import FAKES as OF_ENGINE
@@ -182,9 +182,7 @@ def update_step(  # noqa: PLR0913 - the parts in which the engines differ
     numbers = constants(**{SECTION.get(name, name): number for name, number in OF_LOSS.items()})
     kinds = constants(use_kl_loss=True, kl_loss_type="low_var_kl", loss_agg_mode=MODE)
     arguments: dict[str, Codec] = {
-        "method": Constant(Function(method)),
-        "owner": Constant(Function(owner)),
-        "worker": Constant(Function(TRAINING_WORKER)),
+        **functions(method=method, owner=owner, worker=TRAINING_WORKER),
         "config": default_config(target, "", whole, resolved=True),
         "engine": engine,
         "loss": Constant(Function(LOSS)),

@@ -6,14 +6,14 @@ from functools import partial
 from typing import Any
 
 from rl_sentinel.adapters.kit.arriving_settings import arriving_outputs
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.scripted_sampling import ScriptedResponse
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, constants
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.rollout_servers import CONFIG, SERVERS, Server, distribution
 from rl_sentinel.adapters.verl.server_fakes import Engine, Options, server_of
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -84,22 +84,19 @@ def _request(target: Target, name: str, server: Server) -> Iterator[Boundary]:
         **server.fakes,
         **({request: Options} if target.has(request) else {}),
     }
-    step = Step(
+    yield one_call(
+        path=f"{server.owner}.generate",
+        stage="config",
         call=rank_that_samples,
         name="sent",
         fakes=fakes,
         arguments={
             "server": Constant(Function(server.owner)),
-            "rollout": Object(CONFIG, {"name": Constant(name), "max_model_len": Constant(64)}, shared=True),
+            "rollout": Object(CONFIG, constants(name=name, max_model_len=64), shared=True),
             "rank": Knob("model.lora_rank"),
         },
         remembered=True,
         produced_by={"rank": "workers/config/model.py, HFModelConfig.lora_rank"},
-    )
-    yield Boundary(
-        path=f"{server.owner}.generate",
-        stage="config",
-        steps=(step,),
         outputs=arriving_outputs(Use("sent"), {"adapter": "model.lora_rank"}),
         settings={"the trained adapter": {"model.lora_rank": 8}, "no adapter": {"model.lora_rank": 0}},
         claims=claims(_RANK),

@@ -15,7 +15,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, ROLES, UIDS, algorithm
 from rl_sentinel.adapters.verl.registries import ESTIMATORS, MODULE, failed_registrations, registered
 from rl_sentinel.adapters.verl.source_names import ENDINGS, decorated_functions, defined_functions
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims, value_of
@@ -198,11 +198,13 @@ def _boundary(target: Target, name: str, function: Callable[..., Any], by_name: 
     arguments = by_role(function, roles)
     if _takes_extra_arguments(function):
         arguments = {"index": UIDS, "config": config, **arguments}
-    step = Step(call=path, name="result", arguments=arguments, produced_by={"response_mask": MASK_PRODUCER})
-    return Boundary(
+    return one_call(
         path=path,
         stage="advantage",
-        steps=(step,),
+        call=path,
+        name="result",
+        arguments=arguments,
+        produced_by={"response_mask": MASK_PRODUCER},
         unused=frozenset() if temporal else frozenset({"token_reward"}),
         outputs=advantage_outputs(Use("result")[0], Use("result")[1]),
         settings=settings,

@@ -4,17 +4,18 @@ import inspect
 from collections.abc import Iterator, Mapping
 from functools import partial
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.requirements import equal_parts, has_trained_token
 from rl_sentinel.adapters.kit.result_forms import Detached
 from rl_sentinel.adapters.kit.roles import by_role
-from rl_sentinel.adapters.kit.value_codecs import Derived, Knob
+from rl_sentinel.adapters.kit.value_codecs import Derived, Knob, constants
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, ROLES, constants, try_bind
+from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, ROLES
 from rl_sentinel.adapters.verl.listed_options import aggregations
 from rl_sentinel.adapters.verl.registries import MODULE
 from rl_sentinel.adapters.verl.source_names import defined_functions
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
@@ -85,17 +86,13 @@ def _mean(target: Target) -> Iterator[Boundary]:
     function = target.find(MEAN)
     if "over elements selected by" not in (function.__doc__ or ""):
         return
-    yield Boundary(
+    yield one_call(
         path=MEAN,
         stage="aggregate",
-        steps=(
-            Step(
-                call=MEAN,
-                name="mean",
-                arguments={"values": Column("advantage"), "mask": MASK},
-                produced_by={"mask": MASK_PRODUCER},
-            ),
-        ),
+        call=MEAN,
+        name="mean",
+        arguments={"values": Column("advantage"), "mask": MASK},
+        produced_by={"mask": MASK_PRODUCER},
         outputs={"loss": Output("", "", "loss", at=Use("mean"))},
         claims=claims(
             "torch_functional.masked_mean, docstring: the mean of values over elements selected by mask",
@@ -113,16 +110,13 @@ def _exists(target: Target, path: str) -> bool:
 
 def _value(target: Target) -> Iterator[Boundary]:
     own = {"values": Column("old_value"), "value_prediction": Column("value"), "value_clip": Knob("value_clip")}
-    step = Step(
+    yield one_call(
+        path=VALUE,
+        stage="value-loss",
         call=VALUE,
         name="result",
         arguments=by_role(target.find(VALUE), {**ROLES, **own}),
         produced_by={"response_mask": MASK_PRODUCER},
-    )
-    yield Boundary(
-        path=VALUE,
-        stage="value-loss",
-        steps=(step,),
         outputs={
             "loss": Output("", "", "loss", at=Use("result")[0]),
             CLIPPED: Output("", "", "value_clip_fraction", over="live", at=Use("result")[1], form=Detached()),
@@ -152,14 +146,13 @@ def _entropy(target: Target) -> Iterator[Boundary]:
     arguments = {names[name]: codec for name, codec in passed.items() if name in names}
     listed = aggregations(target) if "loss_agg_mode" in takes else Claims()
     for mode in ("token-mean", "seq-mean-token-mean") if "loss_agg_mode" in takes else ("token-mean",):
-        yield Boundary(
+        yield one_call(
             path=ENTROPY,
             stage="aggregate",
-            steps=(
-                Step(
-                    call=ENTROPY, name="loss", arguments=arguments, produced_by={names["response_mask"]: MASK_PRODUCER}
-                ),
-            ),
+            call=ENTROPY,
+            name="loss",
+            arguments=arguments,
+            produced_by={names["response_mask"]: MASK_PRODUCER},
             outputs={"loss": Output("", "nats", "entropy.mean", over="live", at=Use("loss"))},
             settings={mode: {"loss_agg_mode": mode}},
             claims=claims(_ENTROPY, algorithm="entropy")
@@ -201,17 +194,14 @@ def _in_parts(target: Target, mode: str, claimed: Claims) -> Boundary:
         "batch_num_tokens": Derived(lambda inputs: int(inputs.mini_batch.mask.sum())),
         "global_batch_size": Derived(lambda inputs: inputs.mini_batch.rows),
     }
-    step = Step(
+    return one_call(
+        path=AGGREGATE,
+        stage="aggregate",
         call=AGGREGATE,
         name="part",
         arguments=arguments,
         each=("rank", "micro_batch"),
         produced_by={names[1]: MASK_PRODUCER, "batch_num_tokens": _COUNTS},
-    )
-    return Boundary(
-        path=AGGREGATE,
-        stage="aggregate",
-        steps=(step,),
         outputs={"loss": Output("", "", "loss", at=Use("part"), join="rank-mean")},
         settings={f"{mode}, in parts": {}},
         claims=(Claims() if width else claimed)
@@ -234,10 +224,13 @@ def _aggregated(target: Target, mode: str, claimed: Claims, settings: Mapping[st
         **constants(loss_agg_mode=mode),
         **denominators,
     }
-    return Boundary(
+    return one_call(
         path=AGGREGATE,
         stage="aggregate",
-        steps=(Step(call=AGGREGATE, name="loss", arguments=arguments, produced_by={names[1]: MASK_PRODUCER}),),
+        call=AGGREGATE,
+        name="loss",
+        arguments=arguments,
+        produced_by={names[1]: MASK_PRODUCER},
         outputs={"loss": Output("", "", "loss", at=Use("loss"))},
         settings=settings,
         claims=claimed | more,

@@ -1,22 +1,19 @@
 """Codecs of verl's arguments: right-padded tensors, a uid per prompt, ``DataProto``, configuration sections."""
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
-from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column, PromptIds, ResponseMask
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import AfterPrompt
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.kit.value_codecs import Derived
 from rl_sentinel.adapters.source_reads import remembered
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Stage, Unbound
 from rl_sentinel.core.codec import Codec, Inputs
-from rl_sentinel.core.errors import Absent, Unbindable
 
 #: Masks are integers: ray_trainer.py, compute_response_mask slices them from the attention mask.
 MASK = Column("mask", dtype=torch.int64)
@@ -112,28 +109,3 @@ def _names_a_mask(function: Callable[..., Any]) -> bool:
     """Whether the source names a mask; cached, because ``getsource`` is slow."""
     source = inspect.getsource(function)
     return any(word in source for word in ('["response_mask"]', "['response_mask']", '["loss_mask"]'))
-
-
-def try_bind(
-    target: Target, path: str, stage: Stage, make: Callable[[], Iterable[Boundary]], *, required: bool = False
-) -> Iterator[Boundary | Unbound]:
-    """Yield the boundaries of a function, or ``Unbound`` with the reason if it cannot be used.
-
-    Unless ``required``, nothing is yielded if the function, or a name that ``make`` looks up, does not exist.
-    """
-    try:
-        target.find(path)
-        yield from bindable(target, *make())
-    except Unbindable as why:
-        if required or not isinstance(why, Absent):
-            yield Unbound(path, stage, str(why))
-
-
-def knobs(names: Mapping[str, Any] | tuple[str, ...]) -> dict[str, Codec]:
-    """A :class:`Knob` for each setting, by the name of the setting."""
-    return {name: Knob(name) for name in names}
-
-
-def constants(**values: Any) -> dict[str, Codec]:  # noqa: ANN401 - plain values
-    """A :class:`Constant` for each argument."""
-    return {name: Constant(value) for name, value in values.items()}

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.chat_template import END, ChatTokenizer, Message
 from rl_sentinel.adapters.kit.containers import EachRow
 from rl_sentinel.adapters.kit.conversations import difference_outputs, differences
@@ -16,9 +17,8 @@ from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.agent_script import differing, ending_with_reply, turns_of
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.conversations import a_few_turns
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -144,7 +144,10 @@ def _has_tensors(kind: Any) -> bool:  # noqa: ANN401 - a class of the target
 
 def _requests(target: Target) -> Boundary:
     takes_objects = RESPONSE.rpartition(".")[2] in vars(target.module(REQUEST.rpartition(".")[0]))
-    step = Step(
+    positions = Output("B", "tokens", "positions_off_order", at=Use("differ")["positions"], form=PerRow("list"))
+    return one_call(
+        path=PATH,
+        stage="batch",
         call=request_differences,
         name="differ",
         arguments={
@@ -154,12 +157,6 @@ def _requests(target: Target) -> Boundary:
         },
         remembered=True,
         produced_by={"masks": _PRODUCED},
-    )
-    positions = Output("B", "tokens", "positions_off_order", at=Use("differ")["positions"], form=PerRow("list"))
-    return Boundary(
-        path=PATH,
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"mask", "length"}),
         outputs=difference_outputs(Use("differ")) | {"number of wrong positions": positions},
         settings={"tools": {}},

@@ -6,12 +6,13 @@ from typing import Any
 
 import torch
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, try_bind
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER
 from rl_sentinel.adapters.verl.row_columns import columns_by_row, numbered_data, row_outputs
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -62,7 +63,10 @@ def balance_batch(method: Callable[..., Any], batch: Any, ranks: int, devices: i
 
 
 def _balanced(target: Target) -> Boundary:
-    step = Step(
+    result = Use("balanced")
+    return one_call(
+        path=PATH,
+        stage="batch",
         call=balance_batch,
         name="balanced",
         arguments={
@@ -73,12 +77,6 @@ def _balanced(target: Target) -> Boundary:
             "rows": Derived(lambda inputs: inputs.batch.rows),
         },
         produced_by={"batch": MASK_PRODUCER},
-    )
-    result = Use("balanced")
-    return Boundary(
-        path=PATH,
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"old_logprob", "token", "group", "length"}),
         outputs={
             **row_outputs(result),

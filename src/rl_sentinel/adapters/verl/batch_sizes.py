@@ -13,13 +13,13 @@ from unittest.mock import patch
 import torch
 
 from rl_sentinel.adapters.kit.arriving_settings import arriving_outputs
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, knobs
 from rl_sentinel.adapters.process_group import parallel_state_of_one_process
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.config_files import default_config, untraced
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -179,22 +179,19 @@ def _sizes(target: Target, path: str, section: str) -> Iterator[Boundary]:
         "critic.forward_micro_batch_size": micro,
     }
     trainer = "ppo_megatron_trainer" if path.startswith(MEGATRON) else "ppo_trainer"
-    step = Step(
+    yield one_call(
+        path=path,
+        stage="config",
         call=kept_sizes,
         name="kept",
         arguments={
             "kind": Constant(Function(path)),
             "config": default_config(target, "", fields, trainer),
             "section": Constant(section),
-            **{name: Knob(name) for name in ("ranks", "sequence", "n")},
+            **knobs("ranks", "sequence", "n"),
         },
         remembered=True,
         produced_by={"config": "ray_trainer.py, init_workers: a section of the trainer's configuration"},
-    )
-    yield Boundary(
-        path=path,
-        stage="config",
-        steps=(step,),
         outputs=arriving_outputs(Use("kept"), _PLACES),
         settings=settings,
         claims=claims(_DOCS),

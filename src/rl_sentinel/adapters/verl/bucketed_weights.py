@@ -11,18 +11,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.containers import EachRow
-from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
+from rl_sentinel.adapters.kit.replacement import bare_instance, nothing, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import functions, knobs
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.bucket_fakes import Link, LoraWorker, Memory, Model, named
 from rl_sentinel.adapters.verl.rollout_servers import distribution
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 
@@ -112,15 +112,11 @@ def _send(kind: Callable[..., Any], bucket: int, weights: Iterator[tuple[str, Te
     asyncio.run(sender.async_send_weights(weights))
 
 
-def _nothing(*_passed: object, **_options: object) -> None:
-    """Do nothing: there is no device."""
-
-
 def _fakes(memory: Memory, link: Link) -> dict[str, Any]:
     """Name in a module -> its fake: sockets, shared memory, no device, no quantization."""
-    device = SimpleNamespace(**dict.fromkeys(("synchronize", "ipc_collect", "empty_cache"), _nothing))
+    device = SimpleNamespace(**dict.fromkeys(("synchronize", "ipc_collect", "empty_cache"), nothing))
     return {
-        "gc": SimpleNamespace(collect=_nothing),
+        "gc": SimpleNamespace(collect=nothing),
         "zmq": link,
         "reduce_tensor": memory.share,
         "get_torch_device": lambda: device,
@@ -128,7 +124,7 @@ def _fakes(memory: Memory, link: Link) -> dict[str, Any]:
         "get_device_id": lambda: 0,
         "is_support_ipc": lambda: True,
         **dict.fromkeys(("is_fp8_model", "is_quantized_model"), lambda _config: False),
-        "patch_vllm_moe_model_weight_loader": _nothing,
+        "patch_vllm_moe_model_weight_loader": nothing,
         "TensorLoRARequest": SimpleNamespace,
     }
 
@@ -140,7 +136,7 @@ def _vllm_installed() -> Iterator[None]:
         "vllm.platforms": {"current_platform": SimpleNamespace(device_type="cuda")},
         "vllm.model_executor": {},
         "vllm.model_executor.model_loader": {},
-        "vllm.model_executor.model_loader.utils": {"process_weights_after_loading": _nothing},
+        "vllm.model_executor.model_loader.utils": {"process_weights_after_loading": nothing},
     }
     modules = {name: ModuleType(name) for name in contents}
     for name, module in modules.items():
@@ -157,23 +153,17 @@ def _vllm_installed() -> Iterator[None]:
 
 def _boundary(name: str) -> Boundary:
     settings, reach = FAMILIES[name]
-    step = Step(
+    return one_call(
+        path=PATH,
+        stage="batch",
         call=weights_after_transfer,
         name="weights",
         arguments={
-            "method": Constant(Function(PATH)),
-            "owner": Constant(Function(OWNER)),
-            "sender": Constant(Function(SENDER)),
+            **functions(method=PATH, owner=OWNER, sender=SENDER),
             "rows": EachRow(RowTokens("rollout_logprob")),
-            "adapter": Knob("adapter"),
-            "bucket": Knob("bucket"),
+            **knobs("adapter", "bucket"),
         },
         produced_by={"rows": _PRODUCED},
-    )
-    return Boundary(
-        path=PATH,
-        stage="batch",
-        steps=(step,),
         outputs=row_outputs(Use("weights"), "rollout_logprob"),
         settings={name: settings},
         claims=_CLAIMS,

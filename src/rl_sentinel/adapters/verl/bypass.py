@@ -9,17 +9,17 @@ from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.result_forms import Detached
 from rl_sentinel.adapters.kit.roles import by_role
-from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.kit.value_codecs import Constant, constants
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.actor import actor, section_names
 from rl_sentinel.adapters.verl.advantages import path_of
 from rl_sentinel.adapters.verl.aggregation import aggregation
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, ROLES, constants
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, ROLES
 from rl_sentinel.adapters.verl.correction import MODULE
 from rl_sentinel.adapters.verl.loss_claims import LOGGED, RATIO
 from rl_sentinel.adapters.verl.mismatch import GAPS, PAIRS
 from rl_sentinel.adapters.verl.policy_loss import RANGE, loss_outputs
-from rl_sentinel.core.boundary import Boundary, Output, Step
+from rl_sentinel.core.boundary import Boundary, Output, one_call
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
@@ -80,20 +80,16 @@ def bypass_boundary(target: Target, function: Callable[..., Any], family: str) -
     sampler = Column("rollout_logprob")
     roles = {**ROLES, "old_logprob": sampler, "aggregation": Constant("seq-mean-token-mean"), "config": config}
     logged = {} if "rejection" in family else _logged(target)
-    return Boundary(
+    return one_call(
         path=path,
         stage="policy-loss",
-        steps=(
-            Step(
-                call=path,
-                name="result",
-                arguments=by_role(function, roles),
-                produced_by={
-                    "response_mask": MASK_PRODUCER,
-                    "old_log_prob": "rollout_corr_helper.py, apply_bypass_mode",
-                },
-            ),
-        ),
+        call=path,
+        name="result",
+        arguments=by_role(function, roles),
+        produced_by={
+            "response_mask": MASK_PRODUCER,
+            "old_log_prob": "rollout_corr_helper.py, apply_bypass_mode",
+        },
         outputs=loss_outputs(function, {}) | logged,
         settings={family: numbers},
         claims=RATIO

@@ -11,17 +11,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import present, try_bind
 from rl_sentinel.adapters.kit.chat_template import ChatTokenizer
 from rl_sentinel.adapters.kit.containers import EachRow
 from rl_sentinel.adapters.kit.conversations import conversation, difference_outputs, differences
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, knobs
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.megatron import SilentLogger
 from rl_sentinel.core.batch import Batch, take_positions, take_rows, with_columns
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -209,24 +209,20 @@ def _reach(settings: Settings) -> str:
 
 def _dataset(target: Target, name: str, settings: Settings) -> Boundary:
     defaults: Settings = {"option": "", "truncation": "error", "limit": 200, "pad_mode": "no_padding"}
-    step = Step(
+    return one_call(
+        path=f"{DATASET}.__getitem__",
+        stage="batch",
         call=tokenized_differences,
         name="differ",
         arguments={
             "dataset": Constant(Function(DATASET)),
             "masks": EachRow(RowTokens("mask", "int")),
-            "answer": Knob("answer"),
-            "added": Knob("added"),
+            **knobs("answer", "added"),
             **{knob: Knob(knob, default=value) for knob, value in defaults.items()},
         },
         remembered=True,
-        fakes={path: fake for path, fake in _FAKES.items() if target.has(path)},
+        fakes=present(target, _FAKES),
         produced_by={"masks": _ROWS},
-    )
-    return Boundary(
-        path=f"{DATASET}.__getitem__",
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"mask", "length"}),
         outputs=difference_outputs(Use("differ")),
         settings={name: settings},

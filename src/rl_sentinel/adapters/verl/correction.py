@@ -10,9 +10,9 @@ from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.result_forms import Detached, KeptMask, RequiresGrad
-from rl_sentinel.adapters.kit.value_codecs import Knob
+from rl_sentinel.adapters.kit.value_codecs import Knob, constants
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, constants, data_proto
+from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, data_proto
 from rl_sentinel.adapters.verl.importance_weights import REACH, WEIGHED, of_sampler, token_weights
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use

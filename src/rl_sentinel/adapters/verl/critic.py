@@ -4,14 +4,15 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_response
 from rl_sentinel.adapters.kit.result_forms import Total
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, constants
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.aggregation import HALVED, aggregation
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, constants, every_token_is_trained, try_bind
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, every_token_is_trained
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.data_parallel import reducer_of
 from rl_sentinel.adapters.verl.fakes import run_update, worker_with_fake
@@ -26,7 +27,7 @@ from rl_sentinel.adapters.verl.worker_batch import (
     worker_data,
     worker_object,
 )
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec, Inputs
@@ -78,17 +79,14 @@ def _critic(target: Target, fields: Mapping[str, Codec], values: Codec) -> Codec
 
 
 def _values(target: Target, source: str, *, dynamic: bool) -> Boundary:
-    step = Step(
+    return one_call(
+        path=VALUES,
+        stage="reward",
         call=VALUES,
         name="values",
         fakes=accelerator_fakes(target, MODULE, source),
         arguments={"0": _critic(target, {}, Column("value")), "1": worker_data({}, **forward_sizes(dynamic=dynamic))},
         produced_by={"1": f"{MASK_PRODUCER}; {_WORKER}"},
-    )
-    return Boundary(
-        path=VALUES,
-        stage="reward",
-        steps=(step,),
         unused=frozenset({"token"}),
         outputs={"values": Output("B T", "reward", "value", at=Use("values"), form=Padded())},
         settings={"dynamic batch size" if dynamic else "equal micro-batches": {}},

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from rl_sentinel.adapters.kit.arriving_settings import arriving_outputs
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import constants, functions, knobs
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import constants, try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.data_loader import MAIN
 from rl_sentinel.adapters.verl.data_loader import PATH as LOADERS
@@ -21,8 +21,8 @@ from rl_sentinel.adapters.verl.queue_trainer import BASE
 from rl_sentinel.adapters.verl.queue_trainer import TRAINER as V1_TRAINER
 from rl_sentinel.adapters.verl.sft_loop import TRAINER as SFT
 from rl_sentinel.adapters.verl.staleness import ROLLOUTER
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 
@@ -130,23 +130,18 @@ def limits_at_data_sets(
 
 
 def _limits(target: Target, path: str, trainer: Trainer, create: str) -> Iterator[Boundary]:
-    fields = {**constants(**_FILES, **trainer.fields), **{name: Knob(name) for name in LIMITS}}
-    step = Step(
+    fields = {**constants(**_FILES, **trainer.fields), **knobs(*LIMITS)}
+    yield one_call(
+        path=path,
+        stage="config",
         call=limits_at_data_sets,
         name="arrived",
         arguments={
-            "owner": Constant(Function(trainer.owner or path.rpartition(".")[0])),
-            "method": Constant(Function(path)),
-            "create": Constant(Function(create)),
+            **functions(owner=trainer.owner or path.rpartition(".")[0], method=path, create=create),
             "config": default_config(target, "", fields, trainer.config),
         },
         remembered=True,
         produced_by={"config": "verl/trainer/config: the configuration files of the release"},
-    )
-    yield Boundary(
-        path=path,
-        stage="config",
-        steps=(step,),
         outputs=arriving_outputs(Use("arrived"), {name: name for name in LIMITS}),
         settings={"limits": LIMITS},
         claims=claims(_DOCS),

@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
+from rl_sentinel.adapters.kit.binding import present, try_bind
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Scalar, Settings
 from rl_sentinel.core.claims import claims
@@ -142,7 +142,7 @@ def loader_fakes(target: Target) -> dict[str, Callable[..., Any]]:
         f"{MAIN}.create_rl_dataset": PromptDataset,
         f"{MODULE}.create_rl_dataset": PromptDataset,
     }
-    return {path: fake for path, fake in fakes.items() if target.has(path)}
+    return present(target, fakes)
 
 
 def _loaders(target: Target) -> Boundary:
@@ -150,17 +150,6 @@ def _loaders(target: Target) -> Boundary:
     source += "".join(inspect.getsource(target.find(path)) for path in SAMPLERS if target.has(path))
     fields: dict[str, Codec] = {name: Knob(name, default) for name, default in _SHUFFLED.items()}
     known = {name: pair for name, pair in _KNOBS.items() if offers(target, source, name)}
-    step = Step(
-        call=run_epochs,
-        name="drawn",
-        arguments={
-            "create": Constant(Function(PATH)),
-            "config": default_config(target, "", fields),
-            "rows": Derived(lambda inputs: inputs.batch.rows),
-        },
-        fakes=loader_fakes(target),
-        produced_by={"config": "verl/trainer/config: the configuration files of the release"},
-    )
     result, form = Use("drawn"), PerRow()
     named = {
         "rest": "uninterrupted.rest",
@@ -172,10 +161,18 @@ def _loaders(target: Target) -> Boundary:
     }
     outputs = {name: Output("B", "samples", quantity, at=result[name], form=form) for name, quantity in named.items()}
     outputs |= {name: Output("", "", at=result[name]) for name in ("steps", "truncation")}
-    return Boundary(
+    return one_call(
         path=PATH,
         stage="batch",
-        steps=(step,),
+        call=run_epochs,
+        name="drawn",
+        arguments={
+            "create": Constant(Function(PATH)),
+            "config": default_config(target, "", fields),
+            "rows": Derived(lambda inputs: inputs.batch.rows),
+        },
+        fakes=loader_fakes(target),
+        produced_by={"config": "verl/trainer/config: the configuration files of the release"},
         reads=frozenset({"group"}),
         outputs=outputs,
         settings={"shuffled": _SHUFFLED},

@@ -4,20 +4,15 @@ import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_response
 from rl_sentinel.adapters.kit.result_forms import Total
-from rl_sentinel.adapters.kit.value_codecs import Constant, Earlier, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Earlier, Knob, constants, knobs
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.actor import SECTION, actor
 from rl_sentinel.adapters.verl.aggregation import aggregation
-from rl_sentinel.adapters.verl.arguments import (
-    MASK_PRODUCER,
-    POLICY_TENSORS,
-    constants,
-    every_token_is_trained,
-    try_bind,
-)
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, POLICY_TENSORS, every_token_is_trained
 from rl_sentinel.adapters.verl.engine import NUMBERS, REGULARIZED
 from rl_sentinel.adapters.verl.fakes import data_parallel_actor, run_update
 from rl_sentinel.adapters.verl.losses import loss_mode, selectable
@@ -142,8 +137,8 @@ def _update_with_loss(target: Target, name: str, source: str) -> Boundary:
     mode = loss_mode(target, name)
     numbers: Settings = {**mode.settings, **REGULARIZED}
     claimed = mode.claims | claims(_KL, kl="k3")
-    knobs = {**mode.section, **{n: Knob(n) for n in REGULARIZED}}
-    config = actor(target, name, {**knobs, **_options("seq-mean-token-mean", source)}, policy=mode.policy)
+    options = {**mode.section, **knobs(*REGULARIZED)}
+    config = actor(target, name, {**options, **_options("seq-mean-token-mean", source)}, policy=mode.policy)
     return replace(
         update_of(target, "seq-mean-token-mean", source, masked=reads_response_mask(source)),
         steps=(_step(target, config, source),),

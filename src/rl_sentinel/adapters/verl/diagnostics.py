@@ -3,13 +3,14 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.requirements import has_trained_token
 from rl_sentinel.adapters.kit.result_forms import Detached
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, trainer_data, try_bind
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, trainer_data
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.codec import Codec
 
@@ -72,16 +73,13 @@ def _logged(  # noqa: PLR0913 - the parts of one description
     outputs: Mapping[str, Output],
     reach: str,
 ) -> Boundary:
-    step = Step(
+    return one_call(
+        path=path,
+        stage="metric",
         call=path,
         name="metrics",
         arguments={parameter: trainer_data(target, path, **columns), **more},
         produced_by={parameter: MASK_PRODUCER},
-    )
-    return Boundary(
-        path=path,
-        stage="metric",
-        steps=(step,),
         unused=frozenset({"token", "group", "reward", "token_reward"}),
         outputs={name: replace(o, at=Use("metrics")[name], form=Detached()) for name, o in outputs.items()},
         reach=reach,

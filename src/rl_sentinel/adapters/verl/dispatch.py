@@ -10,14 +10,13 @@ from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.result_forms import KeptMask
 from rl_sentinel.adapters.kit.reward_codecs import Part
 from rl_sentinel.adapters.kit.roles import takes
-from rl_sentinel.adapters.kit.value_codecs import Constant, Earlier, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Earlier, Knob, constants
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.advantages import CLAIMS, DISCOUNTED, advantage_outputs, estimator_claims, estimators
 from rl_sentinel.adapters.verl.arguments import (
     MASK_PRODUCER,
     UIDS,
     algorithm,
-    constants,
     data_proto,
     every_token_is_trained,
     knows_response_mask,

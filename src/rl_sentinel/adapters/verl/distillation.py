@@ -6,15 +6,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.forms import Packed
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, every_micro_batch_trains, no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Knob
+from rl_sentinel.adapters.kit.value_codecs import Knob, constants
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.actor import actor
 from rl_sentinel.adapters.verl.aggregation import aggregation
-from rl_sentinel.adapters.verl.arguments import constants, try_bind
 from rl_sentinel.adapters.verl.engine import CUT, MODES, engine_step, outputs_of
 from rl_sentinel.adapters.verl.kl import KINDS
 from rl_sentinel.core.boundary import Boundary, Unbound

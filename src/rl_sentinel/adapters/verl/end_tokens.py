@@ -10,21 +10,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.containers import EachRow
-from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
+from rl_sentinel.adapters.kit.replacement import bare_instance, nothing, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import fit_to_length
-from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.kit.value_codecs import functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.agent_script import untimed
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.batch_sizes import FSDP, MEGATRON
 from rl_sentinel.adapters.verl.fakes import cpu_device
 from rl_sentinel.adapters.verl.worker_batch import accelerator_fakes
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 
 WORKERS = tuple(f"{module}.ActorRolloutRefWorker" for module in (FSDP, MEGATRON))
@@ -114,15 +114,11 @@ def responses(kind: Any, mask: Callable[..., Tensor], rows: list[list[int]]) -> 
     return {"tokens": [fit_to_length(own.tolist(), len(row), -1) for own, row in zip(counted, rows, strict=True)]}
 
 
-def _nothing(*_about: object, **_options: object) -> None:
-    """Do nothing, in place of calls to the accelerator and to other ranks."""
-
-
 _FAKES: dict[str, Any] = {
-    **dict.fromkeys(("log_gpu_memory_usage", "aggressive_empty_cache"), _nothing),
+    **dict.fromkeys(("log_gpu_memory_usage", "aggressive_empty_cache"), nothing),
     **dict.fromkeys(("get_device_id", "get_device_name"), cpu_device),
     **dict.fromkeys(("simple_timer", "_timer"), untimed),
-    "get_torch_device": lambda: SimpleNamespace(empty_cache=_nothing, current_device=cpu_device),
+    "get_torch_device": lambda: SimpleNamespace(empty_cache=nothing, current_device=cpu_device),
     "reduce_timing": lambda timing: timing,
     "topk_reduce_ratio_min_max": lambda _time: (0.0, 0.0, 0.0),
 }
@@ -132,21 +128,14 @@ def _responses(target: Target, worker: str, mask: str) -> Iterator[Boundary]:
     module, device = worker.rpartition(".")[0], "torch.cuda.current_device"
     source = inspect.getsource(inspect.unwrap(target.find(worker).generate_sequences))
     fakes = accelerator_fakes(target, module, "") | ({f"{module}.{device}": cpu_device} if device in source else {})
-    step = Step(
-        call=responses,
-        name="responses",
-        arguments={
-            "kind": Constant(Function(worker)),
-            "mask": Constant(Function(mask)),
-            "rows": EachRow(RowTokens("token", "int")),
-        },
-        fakes=fakes,
-        produced_by={"rows": _PRODUCED},
-    )
-    yield Boundary(
+    yield one_call(
         path=f"{worker}.generate_sequences",
         stage="batch",
-        steps=(step,),
+        call=responses,
+        name="responses",
+        arguments={**functions(kind=worker, mask=mask), "rows": EachRow(RowTokens("token", "int"))},
+        fakes=fakes,
+        produced_by={"rows": _PRODUCED},
         reads=frozenset({"token", "length"}),
         outputs=row_outputs(Use("responses"), "token"),
         settings={"two end tokens": {}},

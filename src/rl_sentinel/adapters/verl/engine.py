@@ -14,11 +14,11 @@ from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import AfterPrompt
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_response
 from rl_sentinel.adapters.kit.result_forms import Total
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob, constants
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.actor import SECTION, actor, optimizer
 from rl_sentinel.adapters.verl.aggregation import HALVED, aggregation
-from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, POLICY_TENSORS, constants
+from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, POLICY_TENSORS
 from rl_sentinel.adapters.verl.correction import BOTH, reach_of_weights, weights_of_sampler
 from rl_sentinel.adapters.verl.fakes import EngineFake, cpu_device
 from rl_sentinel.adapters.verl.losses import loss_mode, selectable

@@ -7,17 +7,16 @@ from typing import Any
 
 import torch
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.row_codecs import RowTokens
-from rl_sentinel.adapters.kit.row_outputs import row_outputs
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
+from rl_sentinel.adapters.kit.value_codecs import Knob, functions
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.rollout_servers import SERVERS, distribution
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 
 OWNER = SERVERS["vllm"].owner
@@ -101,24 +100,16 @@ def sampled_after_updates(
 
 
 def _cleared(name: str) -> Boundary:
-    row = {"logprobs": RowTokens("rollout_logprob"), "versions": RowTokens("version", "int")}
-    step = Step(
+    row = row_fields("logprobs", "versions")
+    return one_call(
+        path=PATH,
+        stage="batch",
         call=sampled_after_updates,
         name="sampled",
-        arguments={
-            "clear": Constant(Function(PATH)),
-            "owner": Constant(Function(OWNER)),
-            "images": Knob("images"),
-            "rows": EachRow(Table(row)),
-        },
+        arguments={**functions(clear=PATH, owner=OWNER), "images": Knob("images"), "rows": EachRow(Table(row))},
         produced_by={
             "rows": "ray_trainer.py, fit: the weights are sent after each update, then the next batch is sampled"
         },
-    )
-    return Boundary(
-        path=PATH,
-        stage="batch",
-        steps=(step,),
         outputs=row_outputs(Use("sampled"), "rollout_logprob", "version"),
         settings={name: {"images": name != "text"}},
         claims=claims(_CLEARED, conserves=True),

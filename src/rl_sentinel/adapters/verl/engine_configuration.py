@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Mapping
 
+from rl_sentinel.adapters.kit.binding import present, try_bind
 from rl_sentinel.adapters.kit.result_forms import Accepted
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
-from rl_sentinel.adapters.verl.engine_passes import CONFIG, FAKES, LM_HEAD, MODULE, fsdp, present
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.adapters.verl.engine_passes import CONFIG, FAKES, LM_HEAD, MODULE, fsdp
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -41,7 +41,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 def _constructor(target: Target) -> Boundary:
     engine = fsdp(LM_HEAD)
-    step = Step(
+    accepted = [name for name in SETTINGS if name != PADDED_ON_RANKS]
+    return one_call(
+        path=PATH,
+        stage="config",
         call=engine.make,
         name="made",
         fakes=present(target, FAKES),
@@ -49,12 +52,6 @@ def _constructor(target: Target) -> Boundary:
         produced_by={
             "config": "trainer/sft_trainer.py, _build_engine; workers/engine_workers.py: the class of the engine"
         },
-    )
-    accepted = [name for name in SETTINGS if name != PADDED_ON_RANKS]
-    return Boundary(
-        path=PATH,
-        stage="config",
-        steps=(step,),
         outputs={"accepted": Output("", "", "accepted", at=Use("made"), form=Accepted())},
         settings=SETTINGS,
         claims=claims(

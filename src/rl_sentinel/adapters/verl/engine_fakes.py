@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext, redirect_stdout
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import cache
 from types import SimpleNamespace
@@ -15,35 +15,28 @@ from rl_sentinel.adapters.kit.causal_model import CausalModel, model_of, starts_
 from rl_sentinel.adapters.kit.rank_threads import gather_from_ranks, rank_count, rank_number, run_on_ranks
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.process_group import one_process_group
+from rl_sentinel.adapters.verl.fakes import OneProcess
 
 #: What verl's code sees as the group of the ranks that share sequences.
 SEQUENCE_GROUP = "ranks that share sequences"
 
 
+class _WithoutMeshes(OneProcess):
+    """A mixin for verl's FSDP engine: one process, and no device meshes."""
+
+    engine_config: Any
+
+    def _init_device_mesh(self) -> None:
+        size = self.engine_config.ulysses_sequence_parallel_size
+        self.device_mesh = self.ulysses_device_mesh = None
+        self.ulysses_sequence_parallel_size, self.use_ulysses_sp = size, size > 1
+        self.ulysses_parallel_group = SEQUENCE_GROUP
+
+
 @cache
 def fsdp_class(kind: Any) -> Any:  # noqa: ANN401 - the target's class
     """A subclass of verl's FSDP engine without device meshes, whose data-parallel group is one process."""
-
-    class Engine(kind):  # type: ignore[misc] # its base is known at run time only
-        def _init_device_mesh(self) -> None:
-            size = self.engine_config.ulysses_sequence_parallel_size
-            self.device_mesh = self.ulysses_device_mesh = None
-            self.ulysses_sequence_parallel_size, self.use_ulysses_sp = size, size > 1
-            self.ulysses_parallel_group = SEQUENCE_GROUP
-
-        def get_data_parallel_group(self) -> Any:  # noqa: ANN401 - a process group
-            return one_process_group()
-
-        def get_data_parallel_size(self) -> int:
-            return 1
-
-        def eval_mode(self, **_about: object) -> AbstractContextManager[None]:
-            return nullcontext()  # for models on devices
-
-        def is_mp_src_rank_with_outputs(self) -> bool:
-            return True
-
-    return Engine
+    return type("Engine", (_WithoutMeshes, kind), {})
 
 
 def fsdp_engine(kind: Any, config: Any, use_remove_padding: bool) -> Any:  # noqa: ANN401, FBT001 - objects of the target

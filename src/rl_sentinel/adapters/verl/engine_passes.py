@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.binding import bindable, present
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.flash_attention import pad_input, unpad_input
 from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob, constants, functions, knobs
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, constants, section
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, section
 from rl_sentinel.adapters.verl.engine_fakes import (
     SEQUENCE_GROUP,
     FusedForward,
@@ -100,8 +100,7 @@ def _longest(inputs: Inputs) -> int:
 
 #: Defaults that the worker adds to the data.
 WORKER: Mapping[str, Codec] = {
-    "use_remove_padding": Knob("use_remove_padding"),
-    "use_dynamic_bsz": Knob("use_dynamic_bsz"),
+    **knobs("use_remove_padding", "use_dynamic_bsz"),
     "max_token_len_per_gpu": Derived(_longest),
     "micro_batch_size_per_gpu": MICRO_BATCH,
     "use_fused_kernels": Knob("use_fused_kernels", default=False),
@@ -147,11 +146,6 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             yield from _fused(target)
 
 
-def present(target: Target, fakes: Mapping[str, Callable[..., Any]]) -> Mapping[str, Callable[..., Any]]:
-    """The fakes whose names exist in this release."""
-    return {path: fake for path, fake in fakes.items() if target.has(path)}
-
-
 def fsdp(kind: str) -> Object:
     """An engine on FSDP."""
     numbers = {**constants(use_torch_compile=False), "ulysses_sequence_parallel_size": RANKS}
@@ -185,8 +179,7 @@ def trainer_step(  # noqa: PLR0913 - the parts in which the passes differ
         name="passed",
         fakes=fakes,
         arguments={
-            "method": Constant(Function(method)),
-            "owner": Constant(Function(TRAINER)),
+            **functions(method=method, owner=TRAINER),
             "config": config,
             "engine": engine,
             "wrap": wrap,

@@ -11,14 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.containers import EachRow
-from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
+from rl_sentinel.adapters.kit.replacement import bare_instance, nothing, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, functions
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.weight_fakes import (
     Policy,
@@ -29,7 +29,7 @@ from rl_sentinel.adapters.verl.weight_fakes import (
     adapter_weights,
     peft_installed,
 )
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -148,23 +148,19 @@ def _engine(kind: type, module: Unit, *, merged: bool) -> Any:  # noqa: ANN401 -
         module=module,
         model_config=SimpleNamespace(lora={"merge": merged}, hf_config=SimpleNamespace(model_type="qwen2")),
         engine_config=SimpleNamespace(mixed_precision=None),
-        to=_nothing,
+        to=nothing,
         **dict.fromkeys(("_is_offload_param", "_uses_fsdp2_cpu_offload_policy", "_qat_enabled"), False),
     )
-
-
-def _nothing(*_passed: object, **_options: object) -> None:
-    """Do nothing: there is no device."""
 
 
 def _fakes() -> dict[str, Any]:
     """Name in a module -> its fake: no device, one rank, and the classes of FSDP and peft."""
     calls = ("empty_cache", "synchronize", "get_rng_state", "set_rng_state")
-    device = SimpleNamespace(**dict.fromkeys(calls, _nothing))
+    device = SimpleNamespace(**dict.fromkeys(calls, nothing))
     idle = ("set_expandable_segments", "aggressive_empty_cache", "log_gpu_memory_usage")
     moved = ("load_fsdp_model_to_gpu", "offload_fsdp_model_to_cpu")
     return {
-        **dict.fromkeys((*idle, *moved, "barrier"), _nothing),
+        **dict.fromkeys((*idle, *moved, "barrier"), nothing),
         "get_torch_device": lambda: device,
         "get_device_id": lambda: "cpu",
         "get_device_name": lambda: "cpu",
@@ -199,12 +195,13 @@ def _boundary(  # noqa: PLR0913 - the parts in which they differ
         "rollout.layered_summon": Knob("layered", default=False),
         "rollout.checkpoint_engine.backend": Constant("nccl" if settings.get("separate") else "naive"),
     }
-    step = Step(
+    return one_call(
+        path=path,
+        stage="batch",
         call=weights_after_a_step,
         name="weights",
         arguments={
-            "method": Constant(Function(path)),
-            "owner": Constant(Function(path.rpartition(".")[0])),
+            **functions(method=path, owner=path.rpartition(".")[0]),
             "engine": Constant(None if engine is None else Function(engine)),
             "config": default_config(target, "actor_rollout_ref", fields),
             "rows": EachRow(RowTokens("rollout_logprob")),
@@ -212,11 +209,6 @@ def _boundary(  # noqa: PLR0913 - the parts in which they differ
         },
         produced_by={"rows": _PRODUCED},
         remembered=True,
-    )
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         outputs=row_outputs(Use("weights"), "rollout_logprob"),
         settings={name: settings},
         claims=claims(_DOCS, conserves=True),

@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Lengths
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -61,19 +61,16 @@ def counted_records(count: Callable[..., Tensor | None], lengths: list[int]) -> 
 
 
 def _counts() -> Boundary:
-    step = Step(
+    at, form = Use("counted"), PerRow()
+    return one_call(
+        path=PATH,
+        stage="batch",
         call=counted_records,
         name="counted",
         arguments={"count": Constant(Function(PATH)), "lengths": Lengths()},
         produced_by={
             "responses": "metric_utils.py, compute_moe_lb_metrics: routed_experts and response_mask of a batch"
         },
-    )
-    at, form = Use("counted"), PerRow()
-    return Boundary(
-        path=PATH,
-        stage="batch",
-        steps=(step,),
         outputs={
             "tokens": Output("B", "tokens", at=at["tokens"], form=form),
             "counts of a record": Output("B", "uses", "uses", at=at["uses"], form=form),

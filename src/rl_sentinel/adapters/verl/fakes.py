@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
@@ -30,7 +30,27 @@ def no_memory(*_units: object) -> tuple[str, ...]:
     return ("0", "0", "0", "0")
 
 
-class EngineFake:
+class OneProcess:
+    """A mixin for an engine: its data-parallel group is one process."""
+
+    def get_data_parallel_group(self) -> Any:  # noqa: ANN401 - a process group
+        """A process group of size one."""
+        return one_process_group()
+
+    def get_data_parallel_size(self) -> int:
+        """The number of processes, 1."""
+        return 1
+
+    def eval_mode(self, **_about: object) -> AbstractContextManager[None]:
+        """A context manager that moves no model between devices."""
+        return nullcontext()
+
+    def is_mp_src_rank_with_outputs(self) -> bool:
+        """True: the process has a whole model, so it has outputs."""
+        return True
+
+
+class EngineFake(OneProcess):
     """A fake engine with the methods that ``forward_backward_batch`` uses; its model returns given columns.
 
     ``losses`` are the losses of the micro-batches. Releases of September 2025 need ``padded`` outputs.
@@ -43,14 +63,6 @@ class EngineFake:
         """Set the model outputs ``[B, T]`` by name, and the length of each response."""
         self.answers, self.lengths, self.padded = answers, lengths, padded
         self.losses: list[Tensor] = []
-
-    def get_data_parallel_group(self) -> Any:  # noqa: ANN401 - a process group
-        """A process group of size one."""
-        return one_process_group()
-
-    def get_data_parallel_size(self) -> int:
-        """The number of processes, 1."""
-        return 1
 
     def _gradient_sync_context(self, **_about: object) -> Any:  # noqa: ANN401 - a context
         return nullcontext()

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.fp8_weights import PER_BLOCK, fp8_boundary, quantization, row_read, trained_weight
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.claims import claims
 

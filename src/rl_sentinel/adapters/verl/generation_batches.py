@@ -6,9 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from rl_sentinel.adapters.kit.arriving_settings import arrives, bind_arriving
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.data_loader import PATH, SAMPLERS, loader_fakes, offers
 from rl_sentinel.core.boundary import Boundary, Unbound

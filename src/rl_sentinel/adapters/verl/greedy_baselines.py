@@ -5,14 +5,14 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 from rl_sentinel.adapters.kit.arriving_settings import arriving_outputs
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.containers import Object
-from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.kit.value_codecs import constants, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.agent_loop import WORKER
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.rollout_servers import CONFIG, SERVERS, Server, distribution, options_sent
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 
@@ -59,25 +59,20 @@ def baseline_place(target: Target) -> str:
 
 
 def _greedy(name: str, server: Server, place: str) -> Iterator[Boundary]:
-    rollout = {"name": Constant(name), "max_model_len": Constant(64), "temperature": Constant(_TEMPERATURE)}
-    step = Step(
+    rollout = constants(name=name, max_model_len=64, temperature=_TEMPERATURE)
+    yield one_call(
+        path=f"{GENERATE} -> {server.owner}.generate",
+        stage="config",
         call=options_sent,
         name="sent",
         fakes=server.fakes,
         arguments={
-            "worker": Constant(Function(WORKER)),
-            "server": Constant(Function(server.owner)),
+            **functions(worker=WORKER, server=server.owner),
             "rollout": Object(CONFIG, rollout, shared=True),
-            "validate": Constant(value=False),
-            "greedy": Constant(place),
+            **constants(validate=False, greedy=place),
         },
         produced_by={"greedy": "ray_trainer.py, fit: the mark of gen_baseline_batch"},
         remembered=True,
-    )
-    yield Boundary(
-        path=f"{GENERATE} -> {server.owner}.generate",
-        stage="config",
-        steps=(step,),
         outputs=arriving_outputs(Use("sent"), {"temperature": "temperature"}),
         settings={"options, greedy baseline": GREEDY},
         claims=_DOCS,

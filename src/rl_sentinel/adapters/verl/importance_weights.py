@@ -11,11 +11,11 @@ from rl_sentinel.adapters.kit.containers import Table
 from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.result_forms import Detached, KeptMask
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, constants, functions
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, constants, data_proto, section
+from rl_sentinel.adapters.verl.arguments import MASK, MASK_PRODUCER, data_proto, section
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, Scope, claims
 from rl_sentinel.core.codec import Codec
@@ -143,11 +143,7 @@ def _weigh_batch() -> tuple[Step, Use]:
     step = Step(
         call=weigh,
         name="weighed",
-        arguments={
-            "method": Constant(Function(ADDED)),
-            "owner": Constant(Function(TRAINER)),
-            "batch": data_proto(tensors),
-        },
+        arguments={**functions(method=ADDED, owner=TRAINER), "batch": data_proto(tensors)},
         produced_by={"batch": MASK_PRODUCER},
     )
     return step, Use("weighed")[0].attribute("batch")["response_mask"]

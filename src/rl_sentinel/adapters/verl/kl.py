@@ -3,23 +3,16 @@
 import inspect
 from collections.abc import Iterator, Mapping
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.result_forms import FirstOf
-from rl_sentinel.adapters.kit.value_codecs import Knob
+from rl_sentinel.adapters.kit.value_codecs import Knob, constants, knobs
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import (
-    MASK_PRODUCER,
-    constants,
-    every_token_is_trained,
-    knobs,
-    knows_response_mask,
-    trainer_data,
-    try_bind,
-)
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, every_token_is_trained, knows_response_mask, trainer_data
 from rl_sentinel.adapters.verl.listed_options import kl_kinds
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
@@ -81,10 +74,12 @@ def _penalties(target: Target) -> Iterator[Boundary]:
         "kl_penalty": Knob("kind"),
     }
     for kind, name in kinds.items():
-        yield Boundary(
+        yield one_call(
             path=PENALTY,
             stage="kl",
-            steps=(Step(call=PENALTY, name="kl", arguments=arguments),),
+            call=PENALTY,
+            name="kl",
+            arguments=arguments,
             outputs={"kl": Output("B T", "nats", f"kl.{name}", form=Padded())},
             settings={kind: {"kind": kind}},
             claims=claims(_ESTIMATORS, algorithm=name, gradient="k2" if kind in STRAIGHT else name)
@@ -105,10 +100,10 @@ def _steps(target: Target) -> Iterator[Boundary]:
 def _controller(target: Target, kind: str, names: tuple[str, ...]) -> Codec:
     """The KL controller, as the trainer creates it from the configuration."""
     if target.has(SECTION):
-        section = Object(SECTION, {**constants(type=kind), **knobs(names)}, _READ)
+        section = Object(SECTION, {**constants(type=kind), **knobs(*names)}, _READ)
         return Object(CONTROLLER, {"kl_ctrl": section}, {"kl_ctrl": ""})
     if kind == "fixed":
-        return Object(FIXED, knobs(names), _READ)
+        return Object(FIXED, knobs(*names), _READ)
     return Object(ADAPTIVE, {_INITIAL.get(name, name): Knob(name) for name in names}, _READ)
 
 
@@ -120,13 +115,6 @@ def _step(target: Target, control: str, settings: Mapping[str, Settings], kind: 
         "kl_ctrl": _controller(target, control, names),
         **constants(kl_penalty=kind, multi_turn=True),
     }
-    step = Step(
-        call=STEP,
-        name="penalized",
-        arguments=passed,
-        optional=frozenset({"multi_turn"}),
-        produced_by={"data": MASK_PRODUCER},
-    )
     name = KINDS[kind]
     claimed = (
         claims(_ESTIMATORS, kl=name)
@@ -138,10 +126,14 @@ def _step(target: Target, control: str, settings: Mapping[str, Settings], kind: 
         )
         | claims(_CONTROL, output_algorithms={"coefficient": control})
     )
-    return Boundary(
+    return one_call(
         path=STEP,
         stage="kl",
-        steps=(step,),
+        call=STEP,
+        name="penalized",
+        arguments=passed,
+        optional=frozenset({"multi_turn"}),
+        produced_by={"data": MASK_PRODUCER},
         unused=frozenset({"token", "group"}),
         outputs={
             "token_reward": Output(

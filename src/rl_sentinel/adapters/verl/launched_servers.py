@@ -7,14 +7,14 @@ from types import SimpleNamespace
 from typing import Any
 
 from rl_sentinel.adapters.kit.arriving_settings import arrives, arriving_outputs
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.replacement import bare_instance
-from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived, IfSet
+from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived, IfSet, constants
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.rollout_servers import CONFIG, SERVERS, distribution
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -140,17 +140,14 @@ def _options(target: Target) -> Boundary:
     known = vars(target.find(CONFIG)).get("__dataclass_fields__", {})
     settings = {name: value for name, value in OPTIONS.items() if name in known}
     config = Object(CONFIG, {"name": Constant("vllm"), **{name: IfSet(name) for name in settings}}, shared=True)
-    step = Step(
+    return one_call(
+        path=PATH,
+        stage="config",
         call=engine_options,
         name="started",
         fakes={f"{MODULE}.{name}": fake for name, fake in FAKES.items()},
         arguments={"owner": Constant(Function(OWNER)), "config": config, "options": AllSettings()},
         remembered=True,
-    )
-    return Boundary(
-        path=PATH,
-        stage="config",
-        steps=(step,),
         outputs=arriving_outputs(Use("started"), {name: name for name in settings}),
         settings={"options of the engine": settings},
         claims=_DOCS,
@@ -159,22 +156,19 @@ def _options(target: Target) -> Boundary:
 
 
 def _samples() -> Boundary:
-    step = Step(
+    return one_call(
+        path=PATH,
+        stage="batch",
         call=samples_of_replicas,
         name="drawn",
         fakes={f"{MODULE}.{name}": fake for name, fake in FAKES.items()},
         arguments={
             "owner": Constant(Function(OWNER)),
-            "config": Object(CONFIG, {"name": Constant("vllm"), "max_model_len": Constant(64)}, shared=True),
+            "config": Object(CONFIG, constants(name="vllm", max_model_len=64), shared=True),
             "rows": Derived(lambda inputs: inputs.batch.rows),
         },
         produced_by={"rows": "replica.py: one server per replica; the requests of a prompt are spread over replicas"},
         remembered=True,
-    )
-    return Boundary(
-        path=PATH,
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"group"}),
         outputs={"uses": Output("B", "", "uses", at=Use("drawn"), form=PerRow("list"))},
         settings={"a replica for each sample": {}},

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.forms import PerRow
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob, constants
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
@@ -120,8 +120,7 @@ def _engine(target: Target) -> Iterator[Boundary]:
         arguments: dict[str, Codec] = {
             "build": Constant(Function(ENGINE)),
             "count": Derived(lambda inputs: inputs.batch.rows),
-            "kind": Constant(kind),
-            "warm_up": Constant(0),
+            **constants(kind=kind, warm_up=0),
             "share": Knob("share"),
             "updates": Constant(UPDATES),
             "floor": Knob("floor"),

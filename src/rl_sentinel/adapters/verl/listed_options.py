@@ -10,7 +10,7 @@ from rl_sentinel.adapters.kit.result_forms import Accepted
 from rl_sentinel.adapters.kit.value_codecs import Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.registries import ESTIMATORS, LOSSES, MODULE, registered
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import Claims, claims
 
@@ -50,10 +50,12 @@ def _can_read(target: Target, path: str) -> bool:
 
 
 def _look_up(path: str, listed: tuple[str, ...], cite: str, option: str) -> Boundary:
-    return Boundary(
+    return one_call(
         path=path,
         stage="config",
-        steps=(Step(call=path, name="chosen", arguments={"0": Knob("name")}),),
+        call=path,
+        name="chosen",
+        arguments={"0": Knob("name")},
         outputs={"accepted": Output("", "", "accepted", at=Use("chosen"), form=Accepted())},
         settings={"default": {"name": listed[0]}},
         claims=claims(cite, options={"name": listed}),

@@ -11,10 +11,10 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Knob
+from rl_sentinel.adapters.kit.value_codecs import Knob, constants
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.actor import actor
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, constants
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER
 from rl_sentinel.adapters.verl.data_parallel import ACTOR
 from rl_sentinel.adapters.verl.fakes import worker_with_fake
 from rl_sentinel.adapters.verl.worker_batch import SIZES, accelerator_fakes, forward_sizes, worker_data, worker_object

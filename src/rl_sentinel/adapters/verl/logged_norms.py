@@ -12,16 +12,17 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import present, try_bind
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, constants, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import critic, data_parallel
 from rl_sentinel.adapters.verl.actor import actor
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, POLICY_TENSORS, constants, try_bind
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, POLICY_TENSORS
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.engine import LOSS, update_of_actor
 from rl_sentinel.adapters.verl.fakes import EngineFake, ModelFake, data_parallel_actor, worker_with_fake
@@ -104,18 +105,22 @@ def norms_of_training_worker(  # noqa: PLR0913 - classes of the target, and what
     Raises:
         NotApplicable: if the worker logs no norm.
     """
-    tensors, rows = chunk.__globals__, data.batch_size[0]
-    size = rows // PARTS
-    prepare_mini_batch(tensors, data, model, mini_batch_size=size, micro_batch_size_per_gpu=size)
-    steps = count(1)
+    tensors, steps = chunk.__globals__, count(1)
     own = EngineFake(model.answers, model.lengths)
     engine = bare_instance(engine_class(owner), model=own, optimizer_step=lambda: float(next(steps)))
-    with replaced_globals(vars(dist), **COLLECTIVES):
-        made = run_on_ranks(1, lambda _rank: worker_of(worker, engine, loss_function).train_mini_batch(data))
-    norms = [logged for name, logged in tensors["get"](made[0], "metrics").items() if name.endswith("grad_norm")]
+    made = train_in_two_parts(worker_of(worker, engine, loss_function), tensors, data)
+    norms = [logged for name, logged in tensors["get"](made, "metrics").items() if name.endswith("grad_norm")]
     if not norms:
         raise NotApplicable("the worker logs no norm")
-    return _uses(norms[0], rows)
+    return _uses(norms[0], data.batch_size[0])
+
+
+def train_in_two_parts(worker: Any, tensors: Mapping[str, Any], data: Any, epochs: int = 1) -> Any:  # noqa: ANN401 - of the target
+    """Let a worker train on the data in two mini-batches of equal size, and return its output."""
+    size, model = data.batch_size[0] // PARTS, worker.engine.model
+    prepare_mini_batch(tensors, data, model, mini_batch_size=size, micro_batch_size_per_gpu=size, epochs=epochs)
+    with replaced_globals(vars(dist), **COLLECTIVES):
+        return run_on_ranks(1, lambda _rank: worker.train_mini_batch(data))[0]
 
 
 def _uses(logged: Any, rows: int) -> list[float]:  # noqa: ANN401 - a number or several
@@ -126,21 +131,29 @@ def _uses(logged: Any, rows: int) -> list[float]:  # noqa: ANN401 - a number or 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the data-parallel actor and critic before 0.8, and the worker around an engine."""
+    yield from bind_workers(target, _of_training_worker, _logged)
+
+
+def bind_workers(
+    target: Target,
+    of_training_worker: Callable[[Target], Boundary],
+    of_role: Callable[[Target, Role, str, str], Iterator[Boundary]],
+) -> Iterator[Boundary | Unbound]:
+    """Boundaries of the worker around an engine, then those of each role: its owner, and the source of its update."""
     needed = (TRAIN, CHUNKS, LOSS, ENGINE)
     if all(target.has(path) for path in needed) and not target.fails(WORKER):
-        yield from try_bind(target, TRAIN, "batch", lambda: [_of_training_worker(target)])
+        yield from try_bind(target, TRAIN, "batch", lambda: [of_training_worker(target)])
     for role in ROLES:
-        owner = role.update.rpartition(".")[0]
+        owner, _, method = role.update.rpartition(".")
         if target.has(role.update) and not target.fails(owner):
-            source = inspect.getsource(target.find(owner)).partition(f"def {role.update.rpartition('.')[2]}")[2]
-            if f'"{role.metric}"' in source or f"'{role.metric}'" in source:
-                yield from try_bind(target, role.update, "batch", partial(_logged, target, role, owner, source))
+            source = inspect.getsource(target.find(owner)).partition(f"def {method}")[2]
+            yield from try_bind(target, role.update, "batch", partial(of_role, target, role, owner, source))
 
 
 def _logged(target: Target, role: Role, owner: str, source: str) -> Iterator[Boundary]:
-    yield _boundary(
-        role.update, step_of_worker(target, role, owner, source, logged_norms, metric=Constant(role.metric))
-    )
+    if f'"{role.metric}"' in source or f"'{role.metric}'" in source:
+        step = step_of_worker(target, role, owner, source, logged_norms, metric=Constant(role.metric))
+        yield _boundary(role.update, step)
 
 
 def step_of_worker(  # noqa: PLR0913 - an update, its worker, and the function that runs it
@@ -189,30 +202,37 @@ def steps_of_training_worker(
         name=USED,
         call=call,
         arguments={
-            "worker": Constant(Function(WORKER)),
-            "owner": Constant(Function(ENGINE)),
-            "chunk": Constant(Function(CHUNKS)),
+            **functions(worker=WORKER, owner=ENGINE, chunk=CHUNKS),
             "model": engine.arguments["self"],
             "data": engine.arguments["data"],
             "loss_function": engine.arguments["loss_function"],
             **more,
         },
-        fakes={**engine.fakes, **{path: fake for path, fake in FAKES.items() if target.has(path)}},
+        fakes={**engine.fakes, **present(target, FAKES)},
         produced_by={**engine.produced_by, **produced_by},
     )
     return (*whole.steps[:number], step), next(iter(whole.settings.values()))
 
 
 def _boundary(path: str, *steps: Step, numbers: Settings | None = None) -> Boundary:
+    reach = "data.train_batch_size twice the mini-batch size"
+    settings = {"two mini-batches": numbers or {}}
+    return uses_boundary(path, steps, "norms logged of the mini-batch", settings, _EACH, reach)
+
+
+def uses_boundary(  # noqa: PLR0913 - the parts in which they differ
+    path: str, steps: tuple[Step, ...], counted: str, settings: Mapping[str, Settings], cite: str, reach: str
+) -> Boundary:
+    """The boundary of an update in two mini-batches that counts something of each row."""
     return Boundary(
         path=path,
         stage="batch",
         steps=steps,
         reads=frozenset({"mask"}),
-        outputs={"norms logged of the mini-batch": Output("B", "uses", "uses", at=Use(USED), form=PerRow("list"))},
-        settings={"two mini-batches": numbers or {}},
-        claims=claims(_EACH),
-        reach="data.train_batch_size twice the mini-batch size",
+        outputs={counted: Output("B", "uses", "uses", at=Use(USED), form=PerRow("list"))},
+        settings=settings,
+        claims=claims(cite),
+        reach=reach,
         requires=(no_empty_response, in_two_parts),
         domain=even,
     )

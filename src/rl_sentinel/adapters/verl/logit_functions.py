@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.logit_kernels import (
     CustomLayer,
     OneRank,
@@ -15,9 +16,8 @@ from rl_sentinel.adapters.kit.logit_kernels import (
     no_compile,
     with_flat_logits,
 )
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, constants
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.codec import Codec
 
@@ -124,7 +124,7 @@ def _both(  # noqa: PLR0913 - the arguments of the kernel
 
 
 def _plain(path: str, quantity: str, **options: int) -> Boundary:
-    arguments: dict[str, Codec] = {name: Constant(value) for name, value in options.items()}
+    arguments: dict[str, Codec] = constants(**options)
     return bind_logits(
         path,
         quantity,
@@ -142,7 +142,7 @@ def _sharded(path: str, quantity: str, **options: int) -> list[Boundary]:
         "reach": "actor.strategy=megatron"
         + (", actor.entropy_from_logits_with_chunking=True, actor.entropy_coeff above 0" if options else ""),
         "produced_by": "workers/actor/megatron_actor.py, logits_processor: float32 logits, divided by temperature",
-        "arguments": {name: Constant(value) for name, value in options.items()},
+        "arguments": constants(**options),
         "fakes": {
             f"{_PARALLEL}.mpu": OneRank,
             f"{_PARALLEL}.torch.compile": no_compile,

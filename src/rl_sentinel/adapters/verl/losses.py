@@ -6,13 +6,14 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.roles import by_role, takes
-from rl_sentinel.adapters.kit.value_codecs import Constant, Earlier, IfSet, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Earlier, IfSet, Knob, knobs
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.actor import actor, section_names
 from rl_sentinel.adapters.verl.advantages import path_of
 from rl_sentinel.adapters.verl.aggregation import PARAMETERS, aggregation
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, ROLES, try_bind
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, ROLES
 from rl_sentinel.adapters.verl.bypass import BYPASS, BYPASSES, bypass_boundary, has_correction_section
 from rl_sentinel.adapters.verl.correction import BOTH, reach_of_weights, weights_of_sampler
 from rl_sentinel.adapters.verl.loss_claims import ALGORITHMS, CLAIMS, KNOBS, LOGGED, PAIR, RATIO, UNUSUAL, WEIGHTED
@@ -200,7 +201,7 @@ def _plain(target: Target) -> Boundary:
     """The boundary of the single loss of releases without a registry."""
     function = target.find(PLAIN)
     logged = metrics_of(function)
-    clips = {"clip": Constant(0.2), "clip_low": Knob("clip_low"), "clip_high": Knob("clip_high")}
+    clips = {"clip": Constant(0.2), **knobs("clip_low", "clip_high")}
     roles = {**ROLES, **clips, "clip_c": Knob("ceiling"), "aggregation": Constant("token-mean")}
     dual = "clip_ratio_c" in inspect.signature(function).parameters
     algorithm = claims(_PLAIN, algorithm="dual clip" if dual else "ppo", aggregation="token-mean")

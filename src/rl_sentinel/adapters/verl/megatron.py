@@ -12,11 +12,11 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object
-from rl_sentinel.adapters.kit.value_codecs import Knob
+from rl_sentinel.adapters.kit.value_codecs import Knob, constants
 from rl_sentinel.adapters.process_group import parallel_state_of_one_process
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.actor import SECTION, required
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, POLICY_TENSORS, constants
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, POLICY_TENSORS
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.data_parallel import ACTOR as DATA_PARALLEL
 from rl_sentinel.adapters.verl.data_parallel import update_of

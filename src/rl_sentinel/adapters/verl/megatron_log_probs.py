@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import present, try_bind
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.logit_kernels import OneRank, no_compile
-from rl_sentinel.adapters.kit.value_codecs import Knob
+from rl_sentinel.adapters.kit.value_codecs import Knob, constants
 from rl_sentinel.adapters.process_group import one_process_group
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, constants, try_bind
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER
 from rl_sentinel.adapters.verl.log_probs import scored_boundary
 from rl_sentinel.adapters.verl.megatron import (
     ACTOR,
@@ -77,7 +78,7 @@ def _scored(target: Target, source: str, *, dynamic: bool) -> Boundary:
     step = Step(
         call=PATH,
         name="scored",
-        fakes={**shared, **{path: fake for path, fake in own.items() if target.has(path)}},
+        fakes={**shared, **present(target, own)},
         arguments={
             "0": worker_object(actor_with_logits, ACTOR, config, {"logits": Column("logits")}),
             "1": worker_data({}, **forward_sizes(dynamic=dynamic), temperature=Knob("temperature")),

@@ -1,7 +1,6 @@
 """Boundaries of the forward passes of verl's Megatron engine: packed and padded sequences, context parallelism."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
 from functools import cache
 from itertools import pairwise
@@ -11,16 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.binding import bindable, present
 from rl_sentinel.adapters.kit.causal_model import CausalModel
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.logit_kernels import OneRank, no_compile
 from rl_sentinel.adapters.kit.rank_threads import gather_from_ranks, rank_number
 from rl_sentinel.adapters.kit.replacement import bare_instance
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, constants
 from rl_sentinel.adapters.process_group import one_process_group, parallel_state_of_one_process
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import constants
 from rl_sentinel.adapters.verl.engine_fakes import SEQUENCE_GROUP, SequenceRanks
 from rl_sentinel.adapters.verl.engine_passes import (
     DYNAMIC,
@@ -31,12 +29,11 @@ from rl_sentinel.adapters.verl.engine_passes import (
     TWO_RANKS,
     VALUES,
     log_prob_boundary,
-    present,
     trainer_step,
     value_boundary,
     value_step,
 )
-from rl_sentinel.adapters.verl.fakes import cpu_device
+from rl_sentinel.adapters.verl.fakes import OneProcess, cpu_device
 from rl_sentinel.adapters.verl.megatron import NoRouting, SilentLogger, schedule
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.call import Function
@@ -61,21 +58,7 @@ _TRANSFORMER = {"fp8": None, "sequence_parallel": False, "calculate_per_token_lo
 @cache
 def megatron_class(kind: Any) -> Any:  # noqa: ANN401 - the target's class
     """A subclass of verl's Megatron engine whose data-parallel group is one process."""
-
-    class Engine(kind):  # type: ignore[misc] # its base is known at run time only
-        def get_data_parallel_group(self) -> Any:  # noqa: ANN401 - a process group
-            return one_process_group()
-
-        def get_data_parallel_size(self) -> int:
-            return 1
-
-        def eval_mode(self, **_about: object) -> AbstractContextManager[None]:
-            return nullcontext()  # for models on devices
-
-        def is_mp_src_rank_with_outputs(self) -> bool:
-            return True
-
-    return Engine
+    return type("Engine", (OneProcess, kind), {})
 
 
 def megatron_engine(kind: Any, config: Any, *, heads: bool = False) -> Any:  # noqa: ANN401 - objects of the target

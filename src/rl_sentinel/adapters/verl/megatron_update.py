@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.causal_model import CausalModel
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.forms import PerRow
@@ -25,7 +26,6 @@ from rl_sentinel.adapters.verl.actor_update import (
     update_step,
     updated,
 )
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.engine import LOSS
 from rl_sentinel.adapters.verl.engine_passes import DYNAMIC, PADDED, TRAINER
 from rl_sentinel.adapters.verl.megatron_passes import (

@@ -7,15 +7,16 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.requirements import equal_parts, every_row_trains
 from rl_sentinel.adapters.kit.reward_codecs import PerRowOutcome
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.kit.value_codecs import Derived, functions
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, trainer_data, try_bind
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, trainer_data
 from rl_sentinel.adapters.verl.metrics import LOGGED, PLACES
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.codec import Inputs
 
 #: Aggregator -> where its trainer is configured, and the line that adds the metrics of a step.
@@ -78,26 +79,22 @@ def _aggregated(target: Target, compute: str, path: str, reach: str, produced: s
         "advantages": Column("advantage"),
         "returns": Column("returns"),
     }
-    step = Step(
-        call=aggregate,
-        name="metrics",
-        arguments={
-            "kind": Constant(Function(path)),
-            "compute": Constant(Function(compute)),
-            "batch": trainer_data(target, compute, **tensors),
-            "sizes": Derived(_sizes, frozenset({"micro_batches"})),
-        },
-        produced_by={"batch": MASK_PRODUCER, "sizes": produced},
-    )
     weighted = "weight" in inspect.getsource(target.find(path).add_step_metrics)
 
     def output(name: str) -> Output:
         return replace(LOGGED[name], at=Use("metrics")[name], over="all")
 
-    yield Boundary(
+    yield one_call(
         path=f"{compute} -> {path}",
         stage="metric",
-        steps=(step,),
+        call=aggregate,
+        name="metrics",
+        arguments={
+            **functions(kind=path, compute=compute),
+            "batch": trainer_data(target, compute, **tensors),
+            "sizes": Derived(_sizes, frozenset({"micro_batches"})),
+        },
+        produced_by={"batch": MASK_PRODUCER, "sizes": produced},
         unused=frozenset({"token", "group", "advantage", "value", "returns"}),
         outputs={name: output(name) for name in names},
         settings={"steps": {}},

@@ -10,15 +10,10 @@ from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.requirements import has_trained_token
 from rl_sentinel.adapters.kit.result_forms import Detached, OrZero
 from rl_sentinel.adapters.kit.reward_codecs import PerRowOutcome
+from rl_sentinel.adapters.kit.value_codecs import constants
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import (
-    MASK_PRODUCER,
-    constants,
-    every_token_is_trained,
-    knows_response_mask,
-    trainer_data,
-)
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, every_token_is_trained, knows_response_mask, trainer_data
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.errors import Unbindable
 
@@ -72,16 +67,13 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     }
     takes = inspect.signature(target.find(path)).parameters
     values = constants(use_critic=True) if "use_critic" in takes else {}  # before, values are always logged
-    step = Step(
+    boundary = one_call(
+        path=path,
+        stage="metric",
         call=path,
         name="metrics",
         arguments={"batch": trainer_data(target, path, **tensors), **values},
         produced_by={"batch": MASK_PRODUCER},
-    )
-    boundary = Boundary(
-        path=path,
-        stage="metric",
-        steps=(step,),
         unused=frozenset({"token", "group"}),
         outputs={name: replace(o, at=Use("metrics")[name], form=Detached()) for name, o in logs.items()},
         reach="every run",

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Iterator, Mapping
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.megatron_optimizer import bind_megatron_optimizer
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.core.boundary import Boundary, Unbound
 
 #: Paths of the function that makes Megatron's configuration of an optimizer, newest first.

@@ -6,15 +6,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Column, ResponseMask
 from rl_sentinel.adapters.kit.containers import Table
 from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.result_forms import KeptMask
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, functions, knobs
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import MASK, try_bind
+from rl_sentinel.adapters.verl.arguments import MASK
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.correction import (
     KEEP,
@@ -29,7 +30,7 @@ from rl_sentinel.adapters.verl.queue_fakes import Queue, QueuedBatch, cut, padde
 from rl_sentinel.adapters.verl.queue_passes import PASS
 from rl_sentinel.adapters.verl.queue_trainer import ADVANTAGE, MODULE, TRAINER
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.codec import Codec
@@ -91,8 +92,7 @@ def _step(target: Target, method: str, settings: Mapping[str, Codec], columns: M
         name="queued",
         fakes={f"{MODULE}.tq": Queue},
         arguments={
-            "method": Constant(Function(method)),
-            "owner": Constant(Function(TRAINER)),
+            **functions(method=method, owner=TRAINER),
             "config": default_config(target, "", {**chosen, **options}, resolved=True),
             "columns": Table({"response_mask": MASK, "rollout_log_probs": Column("rollout_logprob"), **columns}),
             "valid": ResponseMask(),
@@ -102,29 +102,29 @@ def _step(target: Target, method: str, settings: Mapping[str, Codec], columns: M
 
 
 def _corrections(target: Target) -> Iterator[Boundary]:
-    knobs = WEIGHTS["token"]
-    if supports(target, knobs):
+    chosen = WEIGHTS["token"]
+    if supports(target, chosen):
         place = Use("queued")["rollout_is_weights"]
         weight = Output("B T", "ratio", "weight", "token", at=place, form=Padded())
-        yield _corrected(target, "weight token", knobs, neutral_weight(knobs), {"weight": weight}, WEIGHT)
+        yield _corrected(target, "weight token", chosen, neutral_weight(chosen), {"weight": weight}, WEIGHT)
     known = rejections(target)
     if _REJECTION in known:
-        knobs = known[_REJECTION]
+        chosen = known[_REJECTION]
         keep = Output("B T", "", "keep", "sequence", at=Use("queued")["response_mask"], form=KeptMask(Padded()))
-        yield _corrected(target, f"reject {_REJECTION}", knobs, neutral_options(knobs), {"keep": keep}, KEEP)
+        yield _corrected(target, f"reject {_REJECTION}", chosen, neutral_options(chosen), {"keep": keep}, KEEP)
 
 
 def _corrected(  # noqa: PLR0913 - the parts in which they differ
-    target: Target, name: str, knobs: Settings, neutral: Settings, outputs: Mapping[str, Output], claimed: Claims
+    target: Target, name: str, changed: Settings, neutral: Settings, outputs: Mapping[str, Output], claimed: Claims
 ) -> Boundary:
-    own = {option: Knob(option) for option in knobs}
-    reach = ", ".join(f"{_CORRECTION}.{option}={value}" for option, value in knobs.items())
+    own = knobs(*changed)
+    reach = ", ".join(f"{_CORRECTION}.{option}={value}" for option, value in changed.items())
     return Boundary(
         path=ADVANTAGE,
         stage="correct",
         steps=(_step(target, ADVANTAGE, own, {"old_log_probs": Column("old_logprob")}),),
         outputs=outputs,
-        settings={name: {**knobs, **neutral}},
+        settings={name: {**changed, **neutral}},
         claims=claimed,
         reach=f"trainer.use_v1=True (the default), {reach}",
         requires=(no_empty_response,),

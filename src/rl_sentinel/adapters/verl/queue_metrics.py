@@ -11,37 +11,32 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Column, Labels, PromptIds, ResponseMask
 from rl_sentinel.adapters.kit.containers import Table
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import (
-    groups_are_equal,
     has_trained_token,
     no_empty_response,
-    prompts_are_contiguous,
 )
 from rl_sentinel.adapters.kit.result_forms import Detached
 from rl_sentinel.adapters.kit.reward_codecs import PerRowOutcome, TokenRewards
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, functions
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import MASK, constants, try_bind
+from rl_sentinel.adapters.verl.arguments import MASK
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.metrics import LOGGED, PLACES
 from rl_sentinel.adapters.verl.queue_fakes import Queue, QueuedBatch, cut, takes_ages
 from rl_sentinel.adapters.verl.queue_trainer import BASE, MODULE, TRAINER
-from rl_sentinel.adapters.verl.validation import ALWAYS, BOOTSTRAP, enumerate_draws, few_samples
+from rl_sentinel.adapters.verl.validation import ALWAYS, BOOTSTRAP, enumerate_draws
 from rl_sentinel.adapters.verl.validation_run import (
-    QUIET,
-    SAMPLES,
     SOURCES,
     shared_text,
-    size_of_groups,
-    statistics_of_sources,
-    whole_prompts,
+    statistics_boundary,
+    validation_config,
 )
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Step, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
-from rl_sentinel.core.claims import claims
 
 METRICS, VALIDATE = f"{BASE}._compute_metrics", f"{BASE}._validate"
 PADDING = "verl.trainer.ppo.padding_utils"
@@ -202,14 +197,14 @@ def _step_metrics(target: Target) -> Boundary:
         **{name: Column(column) for name, column in (("values", "value"), ("advantages", "advantage"))},
         "returns": Column("returns"),
     }
-    step = Step(
+    return one_call(
+        path=f"{UPSAMPLE} -> {METRICS}",
+        stage="metric",
         call=compute_metrics,
         name="metrics",
         fakes={f"{MODULE}.tq": Queue, f"{PADDING}.tq": Queue, f"{PADDING}.KVBatchMeta": QueuedBatch},
         arguments={
-            "method": Constant(Function(METRICS)),
-            "upsample": Constant(Function(UPSAMPLE)),
-            "owner": Constant(Function(TRAINER)),
+            **functions(method=METRICS, upsample=UPSAMPLE, owner=TRAINER),
             "config": default_config(
                 target, "", {"data.max_response_length": Derived(lambda inputs: inputs.batch.width)}, resolved=True
             ),
@@ -218,11 +213,6 @@ def _step_metrics(target: Target) -> Boundary:
             "valid": ResponseMask(),
         },
         produced_by={"made": _PRODUCED},
-    )
-    return Boundary(
-        path=f"{UPSAMPLE} -> {METRICS}",
-        stage="metric",
-        steps=(step,),
         unused=frozenset({"token"}),
         outputs={name: replace(o, at=Use("metrics")[name], form=Detached()) for name, o in logs.items()},
         settings={"with a synthetic row": {}},
@@ -238,37 +228,17 @@ def _validation(target: Target, outputs: int) -> Boundary:
         fakes={f"{MODULE}.tq": Queue, **({BOOTSTRAP: enumerate_draws} if target.has(BOOTSTRAP) else {})},
         arguments={
             "owner": Constant(Function(TRAINER)),
-            "config": default_config(
-                target, "", {**constants(**QUIET), SAMPLES: Derived(size_of_groups)}, resolved=True
-            ),
+            "config": validation_config(target),
             "rewards": Labels("reward"),
             "groups": PromptIds("strings-list"),
             "outputs": Constant(outputs),
         },
         produced_by={"rewards": _VALIDATED},
     )
-    read = Step(
-        call=statistics_of_sources,
-        name="statistics",
-        arguments={
-            "metrics": Earlier(Use("logged")),
-            "samples": Derived(size_of_groups),
-            "prompts": Derived(lambda inputs: inputs.batch.rows // size_of_groups(inputs)),
-        },
-    )
-    return Boundary(
-        path=VALIDATE,
-        stage="metric",
-        steps=(step, read),
-        reads=frozenset({"reward", "group"}),
-        outputs={name: replace(output, at=Use("statistics")[name]) for name, output in ALWAYS.items()},
-        settings={"two sources" if outputs == 1 else "two outputs a session": {}},
-        claims=claims(
-            "docs/examples/config.rst, rollout.val_kwargs.n: the number of samples of a prompt in validation; "
-            "metric_utils.py, process_validation_metrics: averaged across the prompts of a data source",
-            grouping="id",
-        ),
-        reach="every validation with trainer.use_v1=True (the default); rollout.val_kwargs.n above 1",
-        requires=(prompts_are_contiguous, groups_are_equal, few_samples),
-        domain=whole_prompts,
+    return statistics_boundary(
+        VALIDATE,
+        step,
+        ALWAYS,
+        {"two sources" if outputs == 1 else "two outputs a session": {}},
+        "every validation with trainer.use_v1=True (the default); rollout.val_kwargs.n above 1",
     )

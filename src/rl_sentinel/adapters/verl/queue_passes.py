@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import present, try_bind
 from rl_sentinel.adapters.kit.causal_model import CausalModel, model_of, with_prompt_tokens
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Table
 from rl_sentinel.adapters.kit.replacement import bare_instance
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, constants, functions
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import constants, try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.engine_passes import (
     CONFIG,
@@ -24,13 +24,12 @@ from rl_sentinel.adapters.verl.engine_passes import (
     WORKER,
     fsdp,
     log_prob_boundary,
-    present,
 )
 from rl_sentinel.adapters.verl.queue_fakes import Queue, QueuedBatch, cut, padded
 from rl_sentinel.adapters.verl.queue_trainer import BASE, MODULE, TRAINER
 from rl_sentinel.adapters.verl.rollout_batch import POSITIONS, trainer_batch
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 
 PASS = f"{BASE}._compute_old_log_prob"
@@ -121,9 +120,7 @@ def _log_probs(target: Target) -> Boundary:
         name="passed",
         fakes={**present(target, FAKES), f"{MODULE}.tq": Queue},
         arguments={
-            "method": Constant(Function(PASS)),
-            "owner": Constant(Function(TRAINER)),
-            "assign": Constant(Function("verl.utils.tensordict_utils.assign_non_tensor")),
+            **functions(method=PASS, owner=TRAINER, assign="verl.utils.tensordict_utils.assign_non_tensor"),
             "config": default_config(target, "", {f"{_ROLLOUT}.{n}": x for n, x in rollout.items()}, resolved=True),
             "engine": fsdp(LM_HEAD),
             "wrap": HUGGING_FACE,

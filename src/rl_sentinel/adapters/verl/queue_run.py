@@ -6,9 +6,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from rl_sentinel.adapters.kit.replacement import bare_instance
+from rl_sentinel.adapters.kit.binding import try_bind
+from rl_sentinel.adapters.kit.replacement import bare_instance, nothing
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.queue_fakes import QueuedBatch, takes_ages
 from rl_sentinel.adapters.verl.queue_trainer import BASE, MODULE, TRAINER
 from rl_sentinel.adapters.verl.training_run import run_boundary, sampled
@@ -86,7 +86,7 @@ def make_trainer(kind: Any, config: Any, prompts: int, folder: Path) -> Any:  # 
         local_trigger_step=0,
         reward_loop_manager=SimpleNamespace(reward_loop_worker_handles=[]),
         _update_actor=partial(_updated, workers),
-        **dict.fromkeys(("_compute_metrics", "_shutdown_dump_executor"), _nothing),
+        **dict.fromkeys(("_compute_metrics", "_shutdown_dump_executor"), nothing),
     )
     trainer._init_dataloader()  # noqa: SLF001 - as the trainer's init
     if hasattr(kind, "on_init_end"):
@@ -99,10 +99,6 @@ def make_trainer(kind: Any, config: Any, prompts: int, folder: Path) -> Any:  # 
 
 def _unchanged(batch: QueuedBatch, **_about: object) -> QueuedBatch:
     return batch
-
-
-def _nothing(*_about: object, **_more: object) -> None:
-    """Log and write nothing."""
 
 
 def _updated(workers: Workers, batch: QueuedBatch, **_about: object) -> QueuedBatch:

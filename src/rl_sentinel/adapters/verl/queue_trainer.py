@@ -6,23 +6,24 @@ from typing import Any
 
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Column, ResponseMask
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, constants, functions, knobs
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.advantages import CLAIMS, DISCOUNTED, advantage_outputs, estimator_claims, estimators
-from rl_sentinel.adapters.verl.arguments import MASK, constants, knobs, try_bind
+from rl_sentinel.adapters.verl.arguments import MASK
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.dispatch import unused_of
 from rl_sentinel.adapters.verl.kl import CONTROLLER, SECTION
 from rl_sentinel.adapters.verl.queue_fakes import Queue, QueuedBatch, cut, padded
 from rl_sentinel.adapters.verl.trajectories import TrajectoryKeys
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.codec import Codec
 
@@ -94,15 +95,18 @@ def _advantage(target: Target, name: str, claimed: Claims, more: Mapping[str, Co
     columns |= {"values": Column("value")} if name == "gae" else {}
     discounts = {f"algorithm.{knob}": Knob(knob, 1.0) for knob in ("gamma", "lam")}
     chosen = {"algorithm.adv_estimator": Constant(name), "algorithm.use_kl_in_reward": Constant(value=bool(more))}
-    coefficient = knobs(("kl_coef",)) if more else constants(kl_coef=0.0)
+    coefficient = knobs("kl_coef") if more else constants(kl_coef=0.0)
     section = Object(SECTION, {**constants(type="fixed"), **coefficient}, {"kl_coef": "value"})
-    step = Step(
+    added = Use("added")
+    by_step = claimed.trajectories is not None
+    return one_call(
+        path=ADVANTAGE,
+        stage="advantage",
         call=compute_advantage,
         name="added",
         fakes={f"{MODULE}.tq": Queue},
         arguments={
-            "method": Constant(Function(ADVANTAGE)),
-            "owner": Constant(Function(TRAINER)),
+            **functions(method=ADVANTAGE, owner=TRAINER),
             "config": default_config(target, "", {**discounts, **chosen}, resolved=True),
             "controller": Object(CONTROLLER, {"kl_ctrl": section}, {"kl_ctrl": ""}),
             "keys": TrajectoryKeys(),
@@ -110,13 +114,6 @@ def _advantage(target: Target, name: str, claimed: Claims, more: Mapping[str, Co
             "valid": ResponseMask(),
         },
         produced_by={"columns": _PRODUCED},
-    )
-    added = Use("added")
-    by_step = claimed.trajectories is not None
-    return Boundary(
-        path=ADVANTAGE,
-        stage="advantage",
-        steps=(step,),
         unused=unused_of(name)
         | (frozenset() if name == "grpo" else {"group"})
         | (frozenset() if by_step else {"trajectory", "step", "last_step"}),

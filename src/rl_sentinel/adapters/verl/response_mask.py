@@ -3,12 +3,12 @@
 import inspect
 from collections.abc import Iterator
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.value_codecs import Derived
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -44,16 +44,13 @@ def _mask(target: Target, path: str) -> Boundary:
     if "list" in inspect.getsource(target.find(path)).lower():
         settings["two end tokens"] = {"end": 1, "other_end": 2}
     ends = next(name for name in inspect.signature(target.find(path)).parameters if name.startswith("eos"))
-    step = Step(
+    return one_call(
+        path=path,
+        stage="batch",
         call=path,
         name="mask",
         arguments={"response_id": Column("token"), ends: Derived(end_tokens)},
         produced_by={"response_id": _PRODUCED},
-    )
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"token", "mask"}),
         outputs={"mask": Output("B T", "", "", at=Use("mask"), form=Padded())},
         settings=settings,

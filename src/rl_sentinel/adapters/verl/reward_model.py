@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Namespace
 from rl_sentinel.adapters.kit.forms import Padded
@@ -16,7 +17,7 @@ from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, try_bind
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER
 from rl_sentinel.adapters.verl.worker_batch import (
     LONGEST,
     MICRO_BATCH,
@@ -24,7 +25,7 @@ from rl_sentinel.adapters.verl.worker_batch import (
     worker_data,
     worker_object,
 )
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 
@@ -94,7 +95,10 @@ def _scores(target: Target) -> Boundary:
         use_dynamic_bsz=Knob("use_dynamic_bsz"),
         forward_max_token_len_per_gpu=LONGEST,
     )
-    step = Step(
+    scores = Use("scores").attribute("batch")["rm_scores"]
+    return one_call(
+        path=PATH,
+        stage="reward",
         call=PATH,
         name="scores",
         fakes=accelerator_fakes(target, MODULE, source),
@@ -103,12 +107,6 @@ def _scores(target: Target) -> Boundary:
             "1": worker_data({}),
         },
         produced_by={"1": f"{MASK_PRODUCER}; ray_trainer.py, fit: the whole batch after the rollout"},
-    )
-    scores = Use("scores").attribute("batch")["rm_scores"]
-    return Boundary(
-        path=PATH,
-        stage="reward",
-        steps=(step,),
         unused=frozenset({"token", "mask"}),
         outputs={"token_reward": Output("B T", "reward", "token_reward", at=scores, form=Padded())},
         settings={"micro-batches": {"use_dynamic_bsz": False}, "dynamic batch size": {"use_dynamic_bsz": True}},

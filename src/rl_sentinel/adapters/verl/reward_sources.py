@@ -9,14 +9,14 @@ import numpy as np
 import torch
 
 from rl_sentinel.adapters.kit.arriving_settings import arrives, bind_arriving
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.containers import Table
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Knob, constants, functions
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import constants, section, try_bind
+from rl_sentinel.adapters.verl.arguments import section
 from rl_sentinel.adapters.verl.reward_fakes import SOURCE, SPECIAL, Tokens, score_in_this_process
 from rl_sentinel.adapters.verl.rewards import EARLIER_LOOP, LOOP, source_column
 from rl_sentinel.core.boundary import Boundary, Unbound
-from rl_sentinel.core.call import Function
 from rl_sentinel.core.case import Settings
 
 SETTING = "data.reward_fn_key"
@@ -72,8 +72,7 @@ def _source(target: Target, path: str) -> Iterator[Boundary]:
         f"{path}.run_single",
         source_at_scorer,
         {
-            "kind": Constant(Function(path)),
-            "batch": Constant(Function("verl.DataProto.from_dict")),
+            **functions(kind=path, batch="verl.DataProto.from_dict"),
             "config": section({**parts, **constants(trainer={"experiment_name": "house"})}),
         },
         {"column of the data source": SETTING},

@@ -11,13 +11,14 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Column, ResponseMask
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import AfterPrompt, Padded
 from rl_sentinel.adapters.kit.requirements import no_empty_response, within_limit
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob, constants
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import constants, data_proto, section, try_bind
+from rl_sentinel.adapters.verl.arguments import data_proto, section
 from rl_sentinel.adapters.verl.reward_fakes import (
     SOURCE,
     SPECIAL,

@@ -10,14 +10,14 @@ from unittest.mock import patch
 
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.binding import bindable, present
 from rl_sentinel.adapters.kit.causal_model import CausalModel, model_of, with_prompt_tokens
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.flash_attention import pad_input, unpad_input
 from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
 from rl_sentinel.adapters.kit.replacement import bare_instance
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Knob, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import megatron_passes as megatron
 from rl_sentinel.adapters.verl.engine_passes import (
@@ -35,14 +35,12 @@ from rl_sentinel.adapters.verl.engine_passes import (
     WORKER,
     fsdp,
     log_prob_boundary,
-    present,
     prompts_differ,
     value_boundary,
 )
 from rl_sentinel.adapters.verl.rollout_batch import POSITIONS, trainer_batch
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Step, Unbound
-from rl_sentinel.core.call import Function
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.codec import Codec, Inputs
 from rl_sentinel.core.errors import Unbindable
@@ -162,8 +160,7 @@ def _step(target: Target, path: str, strategy: Strategy, engine: str, columns: s
         name="passed",
         fakes=present(target, strategy.fakes),
         arguments={
-            "method": Constant(Function(path)),
-            "owner": Constant(Function(path.rpartition(".")[0])),
+            **functions(method=path, owner=path.rpartition(".")[0]),
             "engine": strategy.engine(target, engine),
             "wrap": strategy.wrap,
             "data": trainer_batch(Knob("temperature")),

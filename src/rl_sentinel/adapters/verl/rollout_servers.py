@@ -12,17 +12,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rl_sentinel.adapters.kit.arriving_settings import arriving_outputs
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.containers import EachRow, Object, Table
 from rl_sentinel.adapters.kit.forms import Ragged
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.row_codecs import RowPrompt, RowTokens
-from rl_sentinel.adapters.kit.row_outputs import row_outputs
+from rl_sentinel.adapters.kit.row_codecs import RowTokens
+from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG, ScriptedResponse, fit_to_length
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet, constants, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.agent_loop import WORKER, make_worker
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.server_fakes import (
     Batch,
     Engine,
@@ -207,7 +207,7 @@ def _rollout(name: str, own: Settings) -> Object:
     """The configuration of the rollout, with the fields of ``own`` that are set."""
     fields = {n: IfSet(n) for n in own if "." not in n}
     validation = {n.partition(".")[2]: IfSet(n) for n in own if "." in n}
-    parts: dict[str, Codec] = {"name": Constant(name), "max_model_len": Constant(64), **fields}
+    parts: dict[str, Codec] = {**constants(name=name, max_model_len=64), **fields}
     if validation:
         parts["val_kwargs"] = Object(SAMPLING, validation)
     return Object(CONFIG, parts, shared=True)
@@ -222,8 +222,7 @@ def _options(target: Target, name: str, server: Server, worker: str) -> Iterator
             name="sent",
             fakes={**server.fakes, f"{QUEUE_MODULE}.tq": Statuses} if "v1" in worker else server.fakes,
             arguments={
-                "worker": Constant(Function(worker)),
-                "server": Constant(Function(server.owner)),
+                **functions(worker=worker, server=server.owner),
                 "rollout": _rollout(name, settings),
                 "validate": Constant(when == "validation"),
             },
@@ -242,13 +241,11 @@ def _options(target: Target, name: str, server: Server, worker: str) -> Iterator
 
 
 def _step(call: Callable[..., Any], name: str, server: Server, logprob: str, **more: Codec) -> Step:
-    row = {"prompt": RowPrompt(), "tokens": RowTokens("token", "int"), "logprobs": RowTokens(logprob)}
+    row = {**row_fields("prompt", "tokens"), "logprobs": RowTokens(logprob)}
     rollout = Object(
         CONFIG,
         {
-            "name": Constant(name),
-            "max_model_len": Constant(64),
-            "prompt_length": Constant(8),
+            **constants(name=name, max_model_len=64, prompt_length=8),
             "response_length": Derived(lambda inputs: inputs.mini_batch.width),
         },
     )

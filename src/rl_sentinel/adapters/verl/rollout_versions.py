@@ -7,19 +7,18 @@ from typing import Any
 
 import torch
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.row_codecs import RowTokens
-from rl_sentinel.adapters.kit.row_outputs import row_outputs
-from rl_sentinel.adapters.kit.value_codecs import Constant
+from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
+from rl_sentinel.adapters.kit.value_codecs import Constant, constants
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import constants, try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.separate_trainers import ONE_STEP, STEPS, Asynchronous, no_metrics, ready_for_a_step
 from rl_sentinel.adapters.verl.training_run import fakes, sampled
 from rl_sentinel.adapters.verl.training_run_fakes import NumberedPrompts, collect, data_set_tokenizes
 from rl_sentinel.adapters.verl.training_update import STEP
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
@@ -100,10 +99,12 @@ async def _step_and_next_batch(kind: Any, config: Any) -> tuple[int, int]:  # no
 
 
 def _boundary(target: Target) -> Boundary:
-    row = {"logprobs": RowTokens("rollout_logprob"), "versions": RowTokens("version", "int")}
+    row = row_fields("logprobs", "versions")
     owner, reach = STEPS[PATH]
     fixed = {**STEP, "actor_rollout_ref.hybrid_engine": False, "algorithm.adv_estimator": "grpo"}
-    step = Step(
+    return one_call(
+        path=PATH,
+        stage="batch",
         call=sampled_meanwhile,
         name="sampled",
         arguments={
@@ -113,11 +114,6 @@ def _boundary(target: Target) -> Boundary:
         },
         fakes=fakes(target),
         produced_by={"rows": "one_step_off_policy/ray_trainer.py, fit_step: the batch of the next step"},
-    )
-    return Boundary(
-        path=PATH,
-        stage="batch",
-        steps=(step,),
         outputs=row_outputs(Use("sampled"), "rollout_logprob", "version"),
         settings={"the next batch": {}},
         claims=claims(_DOCS, conserves=True),

@@ -9,19 +9,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import present, try_bind
 from rl_sentinel.adapters.kit.codecs import Lengths
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import functions, knobs
 from rl_sentinel.adapters.process_group import parallel_state_of_one_process
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
-from rl_sentinel.adapters.verl.engine_passes import present
 from rl_sentinel.adapters.verl.fakes import cpu_device
 from rl_sentinel.adapters.verl.megatron_passes import FAKES
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 
@@ -151,28 +150,22 @@ def _state(stage: int) -> type:
 
 
 def _replay(target: Target) -> Boundary:
-    step = Step(
+    at, form = Use("replayed"), PerRow("list")
+    return one_call(
+        path=PATH,
+        stage="batch",
         call=wrong_routes,
         name="replayed",
         fakes=present(target, FAKES),
         arguments={
-            "set_data": Constant(Function(PATH)),
-            "patch": Constant(Function(PATCH)),
+            **functions(set_data=PATH, patch=PATCH),
             "lengths": Lengths(),
-            "dense": Knob("dense"),
-            "recorded": Knob("recorded"),
-            "stage": Knob("stage"),
+            **knobs("dense", "recorded", "stage"),
         },
         produced_by={
             "set_data": "workers/engine/megatron/transformer_impl.py or workers/actor/megatron_actor.py, forward_step: "
             "routed_experts of the batch, the stage of the model"
         },
-    )
-    at, form = Use("replayed"), PerRow("list")
-    return Boundary(
-        path=PATH,
-        stage="batch",
-        steps=(step,),
         outputs={
             "tokens": Output("B", "tokens", at=at["tokens"], form=form),
             "tokens with wrong experts": Output("B", "tokens", "experts_off_sampled", at=at["wrong"], form=form),

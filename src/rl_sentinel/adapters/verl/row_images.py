@@ -12,7 +12,7 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import PerRow
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, knobs
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import (
     critic,
@@ -259,7 +259,7 @@ def _step(call: Callable[..., Any], arguments: Mapping[str, Codec], fakes: Mappi
     return Step(
         call=call,
         name="off",
-        arguments={**arguments, "some": Knob("some"), "axes": Knob("axes")},
+        arguments={**arguments, **knobs("some", "axes")},
         fakes=fakes,
         produced_by={"data" if "data" in arguments else "arguments": _PRODUCED},
     )

@@ -8,14 +8,14 @@ from typing import Any
 
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import present, try_bind
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.rewards import EARLIER_LOOP, LOOP
 from rl_sentinel.adapters.verl.scorer_fakes import Pool, math_verify
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -86,10 +86,12 @@ def scores_in_threads(target: Target) -> bool:
 
 def _scorers(target: Target, name: str, path: str) -> Iterator[Boundary]:
     pools = {f"{_FOLDER}.{name}._get_pool": Pool}
-    step = Step(
+    yield one_call(
+        path=path,
+        stage="batch",
         call=scored,
         name="scored",
-        fakes={place: fake for place, fake in pools.items() if target.has(place)},
+        fakes=present(target, pools),
         arguments={
             "score": Constant(Function(path)),
             "name": Constant(name),
@@ -98,11 +100,6 @@ def _scorers(target: Target, name: str, path: str) -> Iterator[Boundary]:
             "threads": Knob("threads"),
         },
         produced_by={"score": _CALLED},
-    )
-    yield Boundary(
-        path=path,
-        stage="batch",
-        steps=(step,),
         unused=frozenset({"token"}),
         outputs={"reward": Output("B", "reward", "reward", at=Use("scored"), form=PerRow("list"))},
         settings={**_MAIN, **(_OTHER if scores_in_threads(target) else {})},

@@ -9,9 +9,9 @@ from typing import Any
 
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.advantages import estimators
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.training_run import fakes
 from rl_sentinel.adapters.verl.training_run_fakes import (
     NumberedPrompts,

@@ -10,17 +10,16 @@ from typing import Any
 import numpy as np
 import torch
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import no_empty_response, versions_never_decrease
-from rl_sentinel.adapters.kit.row_codecs import RowPrompt, RowTokens
-from rl_sentinel.adapters.kit.row_outputs import row_outputs
+from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG, ScriptedResponse, fit_to_length
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.kit.value_codecs import Derived, Knob, functions
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 
 #: Clients that resume, newest first.
@@ -131,29 +130,20 @@ def _responses(target: Target, client: str) -> Iterator[Boundary]:
     token_output = next(path for path in TOKEN_OUTPUT if target.has(path))
     keeps_experts = "routed_experts" in inspect.getsource(target.find(f"{client}.generate"))
     columns = ("rollout_logprob", "token", *(("version",) if keeps_experts else ()))
-    row = {
-        "prompt": RowPrompt(),
-        "tokens": RowTokens("token", "int"),
-        "logprobs": RowTokens("rollout_logprob"),
-        "versions": RowTokens("version", "int"),
-    }
-    step = Step(
+    row = row_fields("prompt", "tokens", "logprobs", "versions")
+    yield one_call(
+        path=f"{client}.generate",
+        stage="batch",
         call=sample,
         name="responses",
         fakes={fake: Loop for fake in (f"{client.rpartition('.')[0]}.asyncio",) if target.has(fake)},
         arguments={
-            "client": Constant(Function(client)),
-            "output": Constant(Function(token_output)),
+            **functions(client=client, output=token_output),
             "rows": EachRow(Table(row)),
             "room": Derived(lambda inputs: inputs.mini_batch.width),
             "limited": Knob("limited"),
         },
         produced_by={"rows": _PRODUCED},
-    )
-    yield Boundary(
-        path=f"{client}.generate",
-        stage="batch",
-        steps=(step,),
         unused=frozenset() if keeps_experts else frozenset({"version"}),
         outputs=row_outputs(Use("responses"), *columns),
         settings={"a limit in the request": {"limited": True}, "the server's limit": {"limited": False}},

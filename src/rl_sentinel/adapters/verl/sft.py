@@ -15,7 +15,7 @@ from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import AfterPrompt, BeforeEnd, Ragged
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, has_trained_token, no_empty_response
 from rl_sentinel.adapters.kit.result_forms import Total
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, functions
 from rl_sentinel.adapters.process_group import one_process_group
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import every_token_is_trained
@@ -24,7 +24,7 @@ from rl_sentinel.adapters.verl.engine import CUT, TENSORS
 from rl_sentinel.adapters.verl.engine import MODULE as ENGINE
 from rl_sentinel.adapters.verl.fakes import ModelFake, cpu_device, return_unmoved, run_supervised_batch, run_update
 from rl_sentinel.adapters.verl.worker_batch import MICRO_BATCH, accelerator_fakes, sequences, worker_object
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec, Inputs
@@ -97,7 +97,9 @@ def _step(target: Target, kind: str, dataset: str) -> Boundary:
         },
         at={"source": ""},
     )
-    step = Step(
+    return one_call(
+        path=STEP,
+        stage="policy-loss",
         call=run_update,
         name="made",
         fakes={
@@ -111,11 +113,6 @@ def _step(target: Target, kind: str, dataset: str) -> Boundary:
             "data": batch,
         },
         produced_by={"data": f"{dataset.rpartition('.')[0].replace('.', '/')}.py, __getitem__: the loss mask"},
-    )
-    return Boundary(
-        path=STEP,
-        stage="policy-loss",
-        steps=(step,),
         unused=frozenset({"token"}),
         outputs={"loss": Output("", "", "loss", at=Use("made")["losses"], form=Total())},
         settings={kind: {}},
@@ -127,24 +124,19 @@ def _step(target: Target, kind: str, dataset: str) -> Boundary:
 
 def _engine_loss(target: Target) -> Boundary:
     """The boundary of the loss in the engine, with a dynamic batch size."""
-    step = Step(
+    return one_call(
+        path=f"{CUT} -> {LOSS}",
+        stage="policy-loss",
         call=run_supervised_batch,
         name="losses",
         fakes={path: cpu_device for path in _DEVICES if target.has(path)},
         arguments={
-            "forward": Constant(Function(CUT)),
-            "make": Constant(Function(TENSORS)),
-            "loss": Constant(Function(LOSS)),
+            **functions(forward=CUT, make=TENSORS, loss=LOSS),
             "answers": Column("logprob", Ragged(), leaf=True),
             "masks": Column("mask", Ragged(), torch.int64),
             "tokens_at_most": Derived(_most_tokens, frozenset({"micro_batches"})),
         },
         produced_by={"masks": "verl/trainer/sft_trainer.py, fit; dataset_utils.py, SFTTensorCollator: nested tensors"},
-    )
-    return Boundary(
-        path=f"{CUT} -> {LOSS}",
-        stage="policy-loss",
-        steps=(step,),
         outputs={"loss": Output("", "", "loss", at=Use("losses"), form=Total())},
         settings={"default": {}},
         claims=LOSS_CLAIMS | CUT_CLAIMS,

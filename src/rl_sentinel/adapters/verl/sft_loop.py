@@ -11,15 +11,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import present, try_bind
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.forms import Ragged
 from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import equal_parts, has_trained_token, no_empty_response
 from rl_sentinel.adapters.kit.result_forms import Total
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.kit.value_codecs import Derived, constants, functions
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import constants, try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.engine import MODULE as ENGINES
 from rl_sentinel.adapters.verl.fakes import SupervisedFake, cpu_device, record_losses
@@ -33,8 +33,8 @@ from rl_sentinel.adapters.verl.training_worker import (
     engine_class,
     worker_of,
 )
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 
 MODULE = "verl.trainer.sft_trainer"
@@ -143,16 +143,18 @@ def _loop(target: Target) -> Boundary:
         f"{MODULE}.tqdm": _all,
         **{f"{MODULE}.{name}": Silence() for name in silent},
     }
-    step = Step(
+    source = inspect.getsource(target.find(FIT))
+    run = Use("run")
+    logged = {name: Output("", "", "loss", over="live", at=run[name]) for name in LOSSES}
+    logged[TOKENS] = Output("", "tokens", at=run[TOKENS])
+    return one_call(
+        path=FIT,
+        stage="policy-loss",
         call=fit_on_ranks,
         name="run",
-        fakes={path: fake for path, fake in fakes.items() if target.has(path)},
+        fakes=present(target, fakes),
         arguments={
-            "owner": Constant(Function(TRAINER)),
-            "worker": Constant(Function(WORKER)),
-            "engine": Constant(Function(ENGINE)),
-            "collate": Constant(Function(COLLATE)),
-            "loss": Constant(Function(LOSS)),
+            **functions(owner=TRAINER, worker=WORKER, engine=ENGINE, collate=COLLATE, loss=LOSS),
             "config": default_config(
                 target, "", {**constants(**_RUN), "data.micro_batch_size_per_gpu": _MICRO_BATCH}, "sft_trainer_engine"
             ),
@@ -163,15 +165,6 @@ def _loop(target: Target) -> Boundary:
         produced_by={
             "masks": "verl/utils/dataset/multiturn_sft_dataset.py, __getitem__; dataset_utils.py, SFTTensorCollator"
         },
-    )
-    source = inspect.getsource(target.find(FIT))
-    run = Use("run")
-    logged = {name: Output("", "", "loss", over="live", at=run[name]) for name in LOSSES}
-    logged[TOKENS] = Output("", "tokens", at=run[TOKENS])
-    return Boundary(
-        path=FIT,
-        stage="policy-loss",
-        steps=(step,),
         outputs={
             "loss": Output("", "", "loss", at=run["losses"], form=Total()),
             **{name: output for name, output in logged.items() if f'"{name}"' in source or name == "train/loss"},

@@ -7,14 +7,15 @@ from typing import Any
 
 import torch
 
+from rl_sentinel.adapters.kit.binding import present, try_bind
 from rl_sentinel.adapters.kit.containers import EachRow
 from rl_sentinel.adapters.kit.conversations import difference_outputs
 from rl_sentinel.adapters.kit.forms import PerRow
+from rl_sentinel.adapters.kit.replacement import nothing
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, knobs
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.single_turn_rows import compare_pairs, compare_prompts, compare_replies
 from rl_sentinel.core.batch import Batch, take_rows, with_columns
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
@@ -91,12 +92,8 @@ def _fakes(target: Target, path: str) -> dict[str, Callable[..., Any]]:
     module = path.rpartition(".")[0]
     places = ("verl.utils.fs.copy_to_local", f"{module}.copy_to_local", f"{module}.copy_local_path_from_hdfs")
     fakes: dict[str, Callable[..., Any]] = dict.fromkeys(places, unmoved)
-    fakes[f"{module}.download_files_distributed"] = _nothing
-    return {place: fake for place, fake in fakes.items() if target.has(place)}
-
-
-def _nothing(*_about: object) -> None:
-    """Download nothing."""
+    fakes[f"{module}.download_files_distributed"] = nothing
+    return present(target, fakes)
 
 
 def _prompts(target: Target) -> Iterator[Boundary]:
@@ -120,9 +117,7 @@ def _prompts(target: Target) -> Iterator[Boundary]:
             arguments={
                 "dataset": Constant(Function(PROMPTS)),
                 "rows": TOKENS_OF_ROWS,
-                "truncation": Knob("truncation"),
-                "system": Knob("system"),
-                "limit": Knob("limit"),
+                **knobs("truncation", "system", "limit"),
                 "images": Knob("images", default=False),
             },
             remembered=True,

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.replacement import bare_instance
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, knobs
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -208,20 +208,17 @@ def _rollouter(owner: Any, rows: int, staleness: int, total: int, servers: Serve
 
 
 def _submitted() -> Boundary:
-    step = Step(
+    return one_call(
+        path=WORKER,
+        stage="batch",
         call=count_submitted,
         name="submitted",
         arguments={
             "owner": Constant(Function(ROLLOUTER)),
             "rows": Derived(lambda inputs: inputs.batch.rows),
-            **{name: Knob(name) for name in ("finished", "max_staleness", "unfinished")},
+            **knobs("finished", "max_staleness", "unfinished"),
         },
         produced_by={"max_staleness": "fully_async_rollouter.py, __init__: staleness_threshold of async_training"},
-    )
-    return Boundary(
-        path=WORKER,
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"group"}),
         outputs={"submitted": Output("", "samples", "admitted", at=Use("submitted"))},
         settings=SETTINGS,

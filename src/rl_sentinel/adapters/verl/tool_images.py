@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.chat_template import ChatTokenizer, Message
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.agent_script import Script, differing, ending_with_reply, play, turns_of
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.conversations import a_few_turns
 from rl_sentinel.adapters.verl.tool_messages import LOOP
 from rl_sentinel.adapters.verl.tool_turns import loop_step, plays

@@ -7,13 +7,13 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.chat_template import ChatTokenizer, Message
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Knob
+from rl_sentinel.adapters.kit.value_codecs import knobs
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.agent_script import Script, differing, ending_with_reply, play, turns_of
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.conversations import a_few_turns
 from rl_sentinel.adapters.verl.tool_turns import LOOPS, ROLLOUT, loop_step, plays
 from rl_sentinel.core.boundary import Boundary, Output, Unbound
@@ -99,8 +99,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _messages(target: Target, name: str, settings: Settings, option: str) -> Iterator[Boundary]:
-    knobs = {"side": Knob("side"), "calls": Knob("calls")}
-    step = loop_step(target, LOOP, message_differences, knobs, producer=_PRODUCED, response_length=200)
+    more = knobs("side", "calls")
+    step = loop_step(target, LOOP, message_differences, more, producer=_PRODUCED, response_length=200)
     counted = "halves of cut results that differ"
     counted = counted if settings["side"] else "tokens of the interaction's messages that differ"
     yield Boundary(

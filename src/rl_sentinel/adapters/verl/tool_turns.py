@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from rl_sentinel.adapters.kit.binding import present, try_bind
 from rl_sentinel.adapters.kit.chat_template import END, ChatTokenizer, Message
 from rl_sentinel.adapters.kit.containers import EachRow
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, functions, knobs
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.agent_script import (
     ParserFake,
@@ -24,11 +25,10 @@ from rl_sentinel.adapters.verl.agent_script import (
     turns_of,
     untimed,
 )
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.conversations import a_few_turns
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec
@@ -161,7 +161,7 @@ def loop_step(  # noqa: PLR0913 - a loop, the function that plays it, and how it
     target: Target,
     path: str,
     call: Callable[..., Any],
-    knobs: Mapping[str, Codec],
+    more: Mapping[str, Codec],
     *,
     producer: str,
     response_length: int | None = None,
@@ -180,14 +180,12 @@ def loop_step(  # noqa: PLR0913 - a loop, the function that plays it, and how it
         call=call,
         name="differ",
         arguments={
-            "loop": Constant(Function(path)),
-            "response": Constant(Function(RESPONSE)),
-            "call": Constant(Function(CALL)),
+            **functions(loop=path, response=RESPONSE, call=CALL),
             "config": default_config(target, "", sizes),
             "masks": EachRow(RowTokens("mask", "int")),
-            **knobs,
+            **more,
         },
-        fakes={fake: replacement for fake, replacement in FAKES.items() if target.has(fake)},
+        fakes=present(target, FAKES),
         remembered=True,
         produced_by={"masks": producer},
     )
@@ -195,8 +193,8 @@ def loop_step(  # noqa: PLR0913 - a loop, the function that plays it, and how it
 
 def _loops(target: Target, path: str, settings: Mapping[str, Settings]) -> Iterator[Boundary]:
     keeps_experts = "routed_experts" in inspect.getsource(target.find(path))
-    knobs = {"added": Knob("added"), "limit": Knob("limit"), "single": Constant(value=path.startswith(SINGLE))}
-    step = loop_step(target, path, played_differences, knobs, producer=_PRODUCED)
+    more = {**knobs("added", "limit"), "single": Constant(value=path.startswith(SINGLE))}
+    step = loop_step(target, path, played_differences, more, producer=_PRODUCED)
     for name, setting in settings.items():
         form, place = PerRow("list"), Use("differ")
         experts = Output("B", "tokens", "experts_off_sampled", at=place["experts"], form=form)

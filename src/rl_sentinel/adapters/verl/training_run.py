@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import present, try_bind
 from rl_sentinel.adapters.kit.forms import PerRow
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet, Knob, constants
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.data_loader import MODULE, fills_two_batches
 from rl_sentinel.adapters.verl.training_run_fakes import (
@@ -26,7 +26,7 @@ from rl_sentinel.adapters.verl.training_run_fakes import (
     trainer_of,
 )
 from rl_sentinel.core.batch import Batch, take_rows
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Scalar, Settings
 from rl_sentinel.core.claims import claims
@@ -117,7 +117,7 @@ def fakes(target: Target) -> dict[str, Callable[..., Any]]:
         f"{MODULE}.SkipManager": SkipManager,
         **dict.fromkeys(_TIMERS, Timer),
     }
-    return {path: fake for path, fake in replaced.items() if target.has(path)}
+    return present(target, replaced)
 
 
 def sampled(numbers: list[int], greedy: list[bool]) -> dict[str, Tensor]:
@@ -241,21 +241,8 @@ def run_boundary(  # noqa: PLR0913 - the parts in which the trainers differ
 ) -> Boundary:
     """The boundary of a trainer's loop; with ``publishes``, the loop sends the weights to the rollout."""
     limit = "trainer.total_training_steps"
-    fields: dict[str, Codec] = {name: Constant(value) for name, value in _SAVED.items()}
+    fields: dict[str, Codec] = constants(**_SAVED)
     fields |= {limit: IfSet(limit), **{name: Knob(name, value) for name, value in _EPOCHS.items()}}
-    step = Step(
-        call=run_and_resume,
-        name="run",
-        arguments={
-            "kind": Constant(Function(owner)),
-            "config": default_config(target, "", fields, resolved=True),
-            "prompts": Derived(lambda inputs: inputs.batch.rows),
-            "make": Constant(make),
-        },
-        remembered=True,
-        fakes=replaced,
-        produced_by={"config": "verl/trainer/config: the configuration files of the release"},
-    )
     result, form = Use("run"), PerRow()
     source = inspect.getsource(inspect.unwrap(target.find(path)))
     outputs = {"uses": Output("B", "samples", "uses", at=result["uses"], form=form)}
@@ -271,10 +258,20 @@ def run_boundary(  # noqa: PLR0913 - the parts in which the trainers differ
             outputs[other] = Output("", "", f"resumed.{what} {when}", at=result[other])
     ages = {f"updates behind in {when}": NEWEST_WEIGHTS for when in ("the run", "a restart") if publishes}
     outputs |= {name: Output("B", "updates", "updates_behind", at=result[name], form=form) for name in ages}
-    return Boundary(
+    return one_call(
         path=path,
         stage="batch",
-        steps=(step,),
+        call=run_and_resume,
+        name="run",
+        arguments={
+            "kind": Constant(Function(owner)),
+            "config": default_config(target, "", fields, resolved=True),
+            "prompts": Derived(lambda inputs: inputs.batch.rows),
+            "make": Constant(make),
+        },
+        remembered=True,
+        fakes=replaced,
+        produced_by={"config": "verl/trainer/config: the configuration files of the release"},
         reads=frozenset({"group"}),
         outputs=outputs,
         settings={"two epochs": _EPOCHS},

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Column, PromptIds, ResponseMask
 from rl_sentinel.adapters.kit.containers import Table
 from rl_sentinel.adapters.kit.forms import AfterPrompt
@@ -18,16 +19,16 @@ from rl_sentinel.adapters.kit.requirements import (
     prompts_are_contiguous,
 )
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob, constants
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.advantages import DISCOUNTED, advantage_outputs, estimator_claims, estimators
-from rl_sentinel.adapters.verl.arguments import MASK, constants, every_token_is_trained, try_bind
+from rl_sentinel.adapters.verl.arguments import MASK, every_token_is_trained
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.dispatch import unused_of
 from rl_sentinel.adapters.verl.training_run import PATH, RUN, TRAINER, can_run, fakes
 from rl_sentinel.adapters.verl.training_run_fakes import Sampled, train, trainer_of
 from rl_sentinel.core.batch import Batch, with_columns
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.codec import Codec, Inputs
 
@@ -190,7 +191,11 @@ def update_boundary(  # noqa: PLR0913 - the parts in which the loops differ
     columns |= {"baselines": Column("reward_baseline")} if name == "remax" else {}
     read = {"gae": "value", "remax": "reward_baseline"}.get(name)
     discounts = {f"algorithm.{knob}": Knob(knob, 1.0) for knob in ("gamma", "lam")}
-    step = Step(
+    result = Use("updated")
+    more = () if knows_mask else (every_token_is_trained,)
+    return one_call(
+        path=path,
+        stage="advantage",
         call=call,
         name="updated",
         arguments={
@@ -209,13 +214,6 @@ def update_boundary(  # noqa: PLR0913 - the parts in which the loops differ
         },
         fakes=fakes,
         produced_by={"columns": _PRODUCED},
-    )
-    result = Use("updated")
-    more = () if knows_mask else (every_token_is_trained,)
-    return Boundary(
-        path=path,
-        stage="advantage",
-        steps=(step,),
         reads=frozenset(filter(None, ("reward", "token_reward", "mask", "group", "length", read))) - unused_of(name),
         unused=unused_of(name) | {"old_logprob"},
         outputs=advantage_outputs(result["advantages"], result["returns"]),

@@ -13,18 +13,18 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import present, try_bind
 from rl_sentinel.adapters.kit.rank_threads import gather_from_ranks, rank_count, rank_number, run_on_ranks
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import equal_parts, no_empty_response
 from rl_sentinel.adapters.kit.result_forms import Total
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
+from rl_sentinel.adapters.kit.value_codecs import Derived, functions
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.engine import CUT, LOSS, MODULE, update_of_actor
 from rl_sentinel.adapters.verl.fakes import EngineFake, cpu_device
 from rl_sentinel.adapters.verl.training_run_fakes import Timer
 from rl_sentinel.core.boundary import Boundary, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 
 WORKERS = "verl.workers.engine_workers"
 WORKER = f"{WORKERS}.TrainingWorker"
@@ -45,7 +45,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _updates(target: Target) -> Iterator[Boundary]:
-    fakes = {path: fake for path, fake in FAKES.items() if target.has(path)}
+    fakes = present(target, FAKES)
     yield from (_on_ranks(boundary, fakes) for boundary in update_of_actor(target))
 
 
@@ -57,9 +57,7 @@ def _on_ranks(of_engine: Boundary, fakes: Mapping[str, Callable[..., Any]]) -> B
         engine,
         call=train_on_ranks,
         arguments={
-            "worker": Constant(Function(WORKER)),
-            "owner": Constant(Function(ENGINE)),
-            "chunk": Constant(Function(CHUNKS)),
+            **functions(worker=WORKER, owner=ENGINE, chunk=CHUNKS),
             "model": engine.arguments["self"],
             **arguments,
             "ranks": Derived(lambda inputs: inputs.layout.ranks, frozenset({"ranks"})),
@@ -109,7 +107,7 @@ def train_on_ranks(  # noqa: PLR0913 - classes of the target, and what the train
 def prepare_mini_batch(tensors: Mapping[str, Any], data: Any, model: EngineFake, **sizes: int) -> None:  # noqa: ANN401
     """Add the values that the trainer passes with an update, and the tokens that the worker counts."""
     about = {"epochs": 1, "seed": 42, "dataloader_kwargs": {"shuffle": False}}
-    tensors["assign_non_tensor"](data, **sizes, **about)
+    tensors["assign_non_tensor"](data, **{**about, **sizes})
     sequences = [torch.zeros(1 + length, dtype=torch.int64) for length in model.lengths]
     data["input_ids"] = torch.nested.as_nested_tensor(sequences, layout=torch.jagged)
 

@@ -7,16 +7,17 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import partition
 from rl_sentinel.adapters.kit.forms import Cast, Padded
 from rl_sentinel.adapters.kit.result_forms import RowSum
 from rl_sentinel.adapters.kit.value_codecs import IfSet, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.advantages import CLAIMS, advantage_outputs, estimators
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, trainer_data, try_bind
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, trainer_data
 from rl_sentinel.adapters.verl.dispatch import ESTIMATED, estimate, estimator_data, unused_of
 from rl_sentinel.core.batch import Batch
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound, one_call
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -122,7 +123,10 @@ def _has_response(inputs: Inputs) -> str:
 
 
 def _resampled(target: Target) -> Boundary:
-    step = Step(
+    batch = Use("resampled").attribute("batch")
+    return one_call(
+        path=RESAMPLE,
+        stage="batch",
         call=RESAMPLE,
         name="resampled",
         arguments={
@@ -131,12 +135,6 @@ def _resampled(target: Target) -> Boundary:
             "weight_pow": IfSet("weight_pow"),
         },
         produced_by={"data": MASK_PRODUCER},
-    )
-    batch = Use("resampled").attribute("batch")
-    return Boundary(
-        path=RESAMPLE,
-        stage="batch",
-        steps=(step,),
         unused=frozenset({"token", "group"}),
         outputs={
             "reward": Output("B", "reward", "reward", at=batch["token_level_scores"], form=RowSum()),

@@ -6,18 +6,19 @@ from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.containers import EachRow, Namespace, Object, Table
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.row_codecs import Cell, RowTokens
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.row_outputs import row_fields
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, constants, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.agent_loop import MODULE, OUTPUT, WORKER, make_worker
 from rl_sentinel.adapters.verl.agent_script import untimed
-from rl_sentinel.adapters.verl.arguments import constants, section, try_bind
+from rl_sentinel.adapters.verl.arguments import section
 from rl_sentinel.adapters.verl.reward_fakes import SOURCE, Tokens, score
 from rl_sentinel.adapters.verl.rewards import LOOP
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -102,24 +103,20 @@ def _scored() -> Boundary:
     parts = {"owner": Constant(Function(WORKER)), "rollout": rollout}
     texts = constants(trainer={"experiment_name": "house"}, data={"reward_fn_key": "data_source"})
     config = section({"reward": Table({"reward_kwargs": Table({})}), **texts})
-    step = Step(
+    return one_call(
+        path=f"{SCORES} -> {MANAGER}.run_single",
+        stage="batch",
         call=scores_of_trajectories,
         name="scores",
         arguments={
             "worker": Object(make_worker, parts, {"rollout": "rollout_config"}),
-            "make": Constant(Function(OUTPUT)),
-            "manager": Constant(Function(MANAGER)),
+            **functions(make=OUTPUT, manager=MANAGER),
             "config": config,
-            "rows": EachRow(Table({"tokens": RowTokens("token", "int"), "reward": Cell("reward")})),
+            "rows": EachRow(Table(row_fields("tokens", "reward"))),
             "outputs": Knob("outputs"),
         },
         fakes={f"{MODULE}.simple_timer": untimed},
         produced_by={"rows": _PRODUCED},
-    )
-    return Boundary(
-        path=f"{SCORES} -> {MANAGER}.run_single",
-        stage="batch",
-        steps=(step,),
         unused=frozenset({"token"}),
         outputs={"reward": Output("B", "reward", "reward", at=Use("scores"), form=PerRow("list"))},
         settings=SETTINGS,

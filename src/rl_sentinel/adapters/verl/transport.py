@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 import torch
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.forms import AfterPrompt
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.kit.value_codecs import Derived, Knob, functions
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, try_bind
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER
 from rl_sentinel.adapters.verl.row_columns import ROW, columns_by_row, columns_in_order, numbered_data, row_outputs
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec, Inputs
@@ -151,7 +152,7 @@ def _most_tokens(inputs: Inputs) -> int:
 
 def transport_step(
     call: Callable[..., Any],
-    functions: tuple[str, ...],
+    paths: tuple[str, ...],
     whole: Codec,
     *,
     fakes: Mapping[str, Callable[..., Any]] | None = None,
@@ -159,8 +160,7 @@ def transport_step(
 ) -> Step:
     """A step of a function whose first parameters are these functions of the target; it gets a whole batch."""
     names = list(inspect.signature(call).parameters)
-    own: dict[str, Codec] = {name: Constant(Function(path)) for name, path in zip(names, functions, strict=False)}
-    arguments = {**own, "batch": whole, "rows": Derived(_rows), **more}
+    arguments = {**functions(**dict(zip(names, paths, strict=False))), "batch": whole, "rows": Derived(_rows), **more}
     return Step(call=call, name="carried", arguments=arguments, fakes=fakes or {}, produced_by={"batch": MASK_PRODUCER})
 
 

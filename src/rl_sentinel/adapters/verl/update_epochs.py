@@ -1,47 +1,30 @@
 """Boundaries of verl's workers: how often an update of several epochs trains on each row."""
 
-import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
-import torch.distributed as dist
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.forms import PerRow
-from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
-from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
-from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Knob
+from rl_sentinel.adapters.kit.replacement import bare_instance
+from rl_sentinel.adapters.kit.value_codecs import Knob, knobs
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
-from rl_sentinel.adapters.verl.engine import LOSS
 from rl_sentinel.adapters.verl.fakes import EngineFake, ModelFake
 from rl_sentinel.adapters.verl.logged_norms import (
-    PARTS,
-    ROLES,
-    USED,
     Role,
-    even,
-    in_two_parts,
+    bind_workers,
     step_of_worker,
     steps_of_training_worker,
+    train_in_two_parts,
+    uses_boundary,
 )
 from rl_sentinel.adapters.verl.training_worker import (
-    CHUNKS,
-    COLLECTIVES,
-    ENGINE,
     TRAIN,
-    WORKER,
     engine_class,
-    prepare_mini_batch,
     worker_of,
 )
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Use
+from rl_sentinel.core.boundary import Boundary, Step, Unbound
 from rl_sentinel.core.case import Settings
-from rl_sentinel.core.claims import claims
 
 #: The setting, and the number of epochs by the name of a case's setting.
 SETTING = "ppo_epochs"
@@ -54,13 +37,7 @@ _DOCS = (
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the data-parallel actor and critic before 0.8, and of the worker around an engine."""
-    needed = (TRAIN, CHUNKS, LOSS, ENGINE)
-    if all(target.has(path) for path in needed) and not target.fails(WORKER):
-        yield from try_bind(target, TRAIN, "batch", lambda: [_of_training_worker(target)])
-    for role in ROLES:
-        owner = role.update.rpartition(".")[0]
-        if target.has(role.update) and not target.fails(owner):
-            yield from try_bind(target, role.update, "batch", partial(_of_worker, target, role, owner))
+    yield from bind_workers(target, _of_training_worker, _of_role)
 
 
 class CountedModel(ModelFake):
@@ -111,23 +88,15 @@ def uses_of_training_worker(  # noqa: PLR0913 - classes of the target, and what 
     epochs: int,
 ) -> list[float]:
     """Like :func:`uses_of_rows`, for the worker around an engine."""
-    tensors, rows = chunk.__globals__, data.batch_size[0]
-    size = rows // PARTS
-    prepare_mini_batch(tensors, data, model, mini_batch_size=size, micro_batch_size_per_gpu=size)
-    tensors["assign_non_tensor"](data, epochs=epochs)
     own = CountedEngine(model.answers, model.lengths)
     engine = bare_instance(engine_class(owner), model=own)
-    with replaced_globals(vars(dist), **COLLECTIVES):
-        run_on_ranks(1, lambda _rank: worker_of(worker, engine, loss_function).train_mini_batch(data))
-    return [own.passes[row] / epochs for row in range(rows)]
+    train_in_two_parts(worker_of(worker, engine, loss_function), chunk.__globals__, data, epochs)
+    return [own.passes[row] / epochs for row in range(data.batch_size[0])]
 
 
-def _of_worker(target: Target, role: Role, owner: str) -> Iterator[Boundary]:
-    source = inspect.getsource(target.find(owner)).partition(f"def {role.update.rpartition('.')[2]}")[2]
-    options = {SETTING: Knob(SETTING)}
-    yield _boundary(
-        role.update, step_of_worker(target, role, owner, source, uses_of_rows, options, epochs=Knob(SETTING))
-    )
+def _of_role(target: Target, role: Role, owner: str, source: str) -> Iterator[Boundary]:
+    step = step_of_worker(target, role, owner, source, uses_of_rows, knobs(SETTING), epochs=Knob(SETTING))
+    yield _boundary(role.update, step)
 
 
 def _of_training_worker(target: Target) -> Boundary:
@@ -137,15 +106,6 @@ def _of_training_worker(target: Target) -> Boundary:
 
 
 def _boundary(path: str, *steps: Step, numbers: Settings | None = None) -> Boundary:
-    return Boundary(
-        path=path,
-        stage="batch",
-        steps=steps,
-        reads=frozenset({"mask"}),
-        outputs={"passes per epoch": Output("B", "uses", "uses", at=Use(USED), form=PerRow("list"))},
-        settings={name: {**(numbers or {}), SETTING: epochs} for name, epochs in EPOCHS.items()},
-        claims=claims(_DOCS),
-        reach="actor.ppo_epochs, critic.ppo_epochs; data.train_batch_size twice the mini-batch size",
-        requires=(no_empty_response, in_two_parts),
-        domain=even,
-    )
+    settings = {name: {**(numbers or {}), SETTING: epochs} for name, epochs in EPOCHS.items()}
+    reach = "actor.ppo_epochs, critic.ppo_epochs; data.train_batch_size twice the mini-batch size"
+    return uses_boundary(path, steps, "passes per epoch", settings, _DOCS, reach)

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Labels, PromptIds, partition
 from rl_sentinel.adapters.kit.containers import Table
 from rl_sentinel.adapters.kit.requirements import group_sizes, groups_are_equal, prompts_are_contiguous
 from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Derived, Earlier
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec, Inputs
@@ -190,19 +190,16 @@ def _bootstrap(size: str) -> Boundary:
     def drawn(inputs: Inputs) -> int:
         return 2 if size == "two" else inputs.batch.rows
 
-    step = Step(
+    best, worst = ("best_of_two", "worst_of_two") if size == "two" else ("best_sample", "worst_sample")
+    result = Use("metrics")
+    return one_call(
+        path=BOOTSTRAP,
+        stage="metric",
         call=bootstrap_extremes,
         name="metrics",
         arguments={"estimate": Constant(Function(BOOTSTRAP)), "data": Labels("reward"), "size": Derived(drawn)},
         fakes={f"{_MODULE}.np.random.choice": enumerate_rows},
         produced_by={"data": "metric_utils.py, process_validation_metrics: rewards of one prompt; all, or fewer"},
-    )
-    best, worst = ("best_of_two", "worst_of_two") if size == "two" else ("best_sample", "worst_sample")
-    result = Use("metrics")
-    return Boundary(
-        path=BOOTSTRAP,
-        stage="metric",
-        steps=(step,),
         reads=frozenset({"reward", "group"}),
         outputs={
             "best": Output("", "reward", best, over="all", at=result[0][0]),

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Labels, PromptIds
 from rl_sentinel.adapters.kit.requirements import group_sizes, groups_are_equal, prompts_are_contiguous
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob, constants
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import constants, try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.training_run import TRAINER, WIDTH, sampled
 from rl_sentinel.adapters.verl.training_run_fakes import NumberedPrompts, bare_trainer, collect, data_set_tokenizes
@@ -27,8 +27,9 @@ from rl_sentinel.adapters.verl.validation import (
 from rl_sentinel.core.batch import Batch, take_rows, with_columns
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
-from rl_sentinel.core.codec import Inputs
+from rl_sentinel.core.codec import Codec, Inputs
 
 PATH = f"{TRAINER}._validate"
 
@@ -132,9 +133,7 @@ def _validation(target: Target) -> Boundary:
         name="logged",
         arguments={
             "kind": Constant(Function(TRAINER)),
-            "config": default_config(
-                target, "", {**constants(**QUIET), SAMPLES: Derived(size_of_groups)}, resolved=True
-            ),
+            "config": validation_config(target),
             "rewards": Labels("reward"),
             "groups": PromptIds("strings-list"),
             "size": Derived(size_of_groups),
@@ -143,6 +142,21 @@ def _validation(target: Target) -> Boundary:
         fakes={BOOTSTRAP: enumerate_draws} if target.has(BOOTSTRAP) else {},
         produced_by={"rewards": _PRODUCED},
     )
+    # Before the reward loop, validation is by rules even where a reward model trains.
+    scores = "reward_loop_manager" in inspect.getsource(target.find(TRAINER))
+    return statistics_boundary(
+        PATH,
+        step,
+        _logged(target),
+        {"two sources": {}, **({"a reward model": {"reward_model": True}} if scores else {})},
+        "every validation; rollout.val_kwargs.n above 1; a reward model: reward.reward_model.enable=True",
+    )
+
+
+def statistics_boundary(
+    path: str, step: Step, outputs: Mapping[str, Output], settings: Mapping[str, Settings], reach: str
+) -> Boundary:
+    """The boundary of the statistics in what ``step`` logs as ``logged``, over the prompts of both sources."""
     read = Step(
         call=statistics_of_sources,
         name="statistics",
@@ -152,24 +166,27 @@ def _validation(target: Target) -> Boundary:
             "prompts": Derived(lambda inputs: len(group_sizes(inputs))),
         },
     )
-    # Before the reward loop, validation is by rules even where a reward model trains.
-    scores = "reward_loop_manager" in inspect.getsource(target.find(TRAINER))
     return Boundary(
-        path=PATH,
+        path=path,
         stage="metric",
         steps=(step, read),
         reads=frozenset({"reward", "group"}),
-        outputs={name: replace(output, at=Use("statistics")[name]) for name, output in _logged(target).items()},
-        settings={"two sources": {}, **({"a reward model": {"reward_model": True}} if scores else {})},
+        outputs={name: replace(output, at=Use("statistics")[name]) for name, output in outputs.items()},
+        settings=settings,
         claims=claims(
             "docs/examples/config.rst, rollout.val_kwargs.n: the number of samples of a prompt in validation; "
             "metric_utils.py, process_validation_metrics: averaged across the prompts of a data source",
             grouping="id",
         ),
-        reach="every validation; rollout.val_kwargs.n above 1; a reward model: reward.reward_model.enable=True",
+        reach=reach,
         requires=(prompts_are_contiguous, groups_are_equal, few_samples),
         domain=whole_prompts,
     )
+
+
+def validation_config(target: Target) -> Codec:
+    """The configuration of a validation that writes nothing, with the number of samples of the batch."""
+    return default_config(target, "", {**constants(**QUIET), SAMPLES: Derived(size_of_groups)}, resolved=True)
 
 
 def _logged(target: Target) -> Mapping[str, Output]:

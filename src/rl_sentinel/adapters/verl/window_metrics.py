@@ -8,15 +8,15 @@ from contextlib import redirect_stdout
 from types import SimpleNamespace
 from typing import Any
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.forms import Number, PerRow
-from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.kit.replacement import bare_instance, nothing, replaced_globals
+from rl_sentinel.adapters.kit.value_codecs import Derived, Knob, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.agent_script import untimed
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.training_run_fakes import Silence
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
@@ -127,7 +127,7 @@ def logged_numbers(owner: Any, aggregator: Any, steps: int, every: int) -> dict[
         **dict.fromkeys(("dynamic_schedule_enabled", "only_hybrid"), False),
         dynamic_resource_controller=None,
         **dict.fromkeys(_PASSES, _unchanged),
-        **dict.fromkeys(_SILENT, _nothing),
+        **dict.fromkeys(_SILENT, nothing),
         _fit_validate=_later,
     )
     _drive(trainer, code["TrainingStopException"], steps, every)
@@ -160,10 +160,6 @@ def _unchanged(batch: Any) -> Any:  # noqa: ANN401 - any batch
     return batch
 
 
-def _nothing(*_passed: object, **_options: object) -> None:
-    """Do nothing."""
-
-
 async def _later(*_passed: object, **_options: object) -> dict[str, float]:
     """Do nothing, as a coroutine function."""
     return {}
@@ -174,23 +170,19 @@ def _two_steps(inputs: Inputs) -> str:
 
 
 def _boundary() -> Boundary:
-    step = Step(
+    run = Use("run")
+    return one_call(
+        path=PATH,
+        stage="batch",
         call=logged_numbers,
         name="run",
         arguments={
-            "owner": Constant(Function(TRAINER)),
-            "aggregator": Constant(Function(AGGREGATOR)),
+            **functions(owner=TRAINER, aggregator=AGGREGATOR),
             "steps": Derived(lambda inputs: inputs.batch.rows),
             "every": Knob("every"),
         },
         produced_by={"steps": _PRODUCED},
         remembered=True,
-    )
-    run = Use("run")
-    return Boundary(
-        path=PATH,
-        stage="batch",
-        steps=(step,),
         reads=frozenset({"group"}),
         outputs={
             "number at the update of each step": Output("B", "count", "", at=run["numbers"], form=PerRow("list")),

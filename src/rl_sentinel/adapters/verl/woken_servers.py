@@ -11,12 +11,11 @@ from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.row_codecs import RowTokens
-from rl_sentinel.adapters.kit.row_outputs import row_outputs
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
+from rl_sentinel.adapters.kit.value_codecs import Knob, functions
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Step, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.boundary import Boundary, Unbound, one_call
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 
 OWNER = "verl.experimental.agent_loop.agent_loop.AgentLoopManager"
@@ -109,22 +108,14 @@ def _only(parts: list[PromptBatch]) -> PromptBatch:
 
 
 def _boundary() -> Boundary:
-    row = {"logprobs": RowTokens("rollout_logprob"), "versions": RowTokens("version", "int")}
-    step = Step(
-        call=sampled,
-        name="sampled",
-        arguments={
-            "method": Constant(Function(PATH)),
-            "owner": Constant(Function(OWNER)),
-            "frees": Knob("frees_cache"),
-            "rows": EachRow(Table(row)),
-        },
-        produced_by={"rows": "ray_trainer.py, fit: async_rollout_manager.generate_sequences, once per step"},
-    )
-    return Boundary(
+    row = row_fields("logprobs", "versions")
+    return one_call(
         path=PATH,
         stage="batch",
-        steps=(step,),
+        call=sampled,
+        name="sampled",
+        arguments={**functions(method=PATH, owner=OWNER), "frees": Knob("frees_cache"), "rows": EachRow(Table(row))},
+        produced_by={"rows": "ray_trainer.py, fit: async_rollout_manager.generate_sequences, once per step"},
         outputs=row_outputs(Use("sampled"), "rollout_logprob", "version"),
         settings={"cache is freed": {"frees_cache": True}, "cache is kept": {"frees_cache": False}},
         claims=claims(_DOCS, conserves=True, inert={"frees_cache": (True, False)}),

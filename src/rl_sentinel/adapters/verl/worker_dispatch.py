@@ -7,15 +7,14 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, functions, knobs
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.row_columns import columns_in_order, numbered_data
 from rl_sentinel.adapters.verl.transport import transport_boundary, transport_step
 from rl_sentinel.core.boundary import Boundary, Unbound
-from rl_sentinel.core.call import Function
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.codec import Codec, Inputs
 
@@ -96,11 +95,9 @@ def _divides(inputs: Inputs) -> str:
 
 def _calls(target: Target, paths: tuple[str, str], copies: int) -> Iterator[Boundary]:
     own: dict[str, Codec] = {
-        "generate": Constant(Function(GENERATE)),
-        "group": Constant(Function(GROUP)),
+        **functions(generate=GENERATE, group=GROUP),
         "copies": Constant(copies),
-        "padded": Knob("padded"),
-        "by_name": Knob("by_name"),
+        **knobs("padded", "by_name"),
     }
     step = transport_step(
         call_workers, paths, numbered_data(target), fakes={_PUT: unmoved} if copies > 1 else {}, **own

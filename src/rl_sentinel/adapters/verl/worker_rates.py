@@ -12,10 +12,11 @@ from typing import Any
 
 import torch
 
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.learning_rates import KINDS, PEAK, rate_boundary, rates_of
-from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
+from rl_sentinel.adapters.kit.replacement import nothing
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, constants, knobs
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import constants, try_bind
 from rl_sentinel.core.boundary import Boundary, Step, Unbound
 from rl_sentinel.core.call import Function
 from rl_sentinel.core.claims import claims
@@ -71,17 +72,13 @@ def rates_of_worker(method: Callable[..., Any], kind: str, count: int, **setting
     }
     values |= {"self": SimpleNamespace(rank=1, _is_actor=True), "actor_module_fsdp": model, "critic_module": model}
     with redirect_stdout(None):
-        _, optimizer, schedule, *_ = _last_part(method)(**values, log_gpu_memory_usage=_nothing)
+        _, optimizer, schedule, *_ = _last_part(method)(**values, log_gpu_memory_usage=nothing)
 
     def advance() -> None:
         optimizer.step()
         schedule.step()
 
     return rates_of(optimizer, advance, count)
-
-
-def _nothing(*_args: object, **_about: object) -> None:
-    """Log nothing."""
 
 
 def _last_part(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -125,7 +122,7 @@ def _rates(target: Target, path: str, section: str) -> Iterator[Boundary]:
             "method": Constant(Function(path)),
             "count": Derived(lambda inputs: inputs.batch.rows),
             **constants(kind=kind),
-            **{name: Knob(name) for name in next(iter(families.values()))},
+            **knobs(*next(iter(families.values()))),
         }
         step = Step(call=rates_of_worker, name="rates", arguments=arguments, produced_by={"count": _ORDER})
         reach = f"{section}.warmup_style={kind}, {section}.min_lr_ratio, every run on FSDP"

@@ -13,17 +13,16 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.arriving_settings import arrives, arriving_outputs
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.causal_model import prompt_tokens
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.row_codecs import RowPrompt, RowTokens
-from rl_sentinel.adapters.kit.row_outputs import row_outputs
+from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import fit_to_length
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, Width
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, Width, constants, knobs
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import try_bind
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.rollout_servers import OPTIONS, TRAINING, VALIDATION, distribution
 from rl_sentinel.adapters.verl.sampling_engine_fakes import (
@@ -38,7 +37,7 @@ from rl_sentinel.adapters.verl.sampling_engine_fakes import (
 from rl_sentinel.adapters.verl.sglang_fakes import sglang_fakes, worker_class
 from rl_sentinel.adapters.verl.worker_batch import accelerator_fakes
 from rl_sentinel.core.batch import VOCABULARY
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -221,17 +220,21 @@ def _batch(kind: Any, prompts: list[list[int]], *, validate: bool) -> Any:  # no
 
 
 def _config(target: Target, fields: Mapping[str, Codec]) -> Codec:
-    own = {"tensor_model_parallel_size": Constant(1), "calculate_log_probs": Constant(value=True), **fields}
+    own = {**constants(tensor_model_parallel_size=1, calculate_log_probs=True), **fields}
     return default_config(target, "actor_rollout_ref.rollout", own, resolved=True)
 
 
 def _rows(target: Target, path: str, engine: str) -> Iterator[Boundary]:
     source, trainer = inspect.getsource(target.find(path)), inspect.getsource(target.find(TRAINER))
-    row = {"prompt": RowPrompt(), "tokens": RowTokens("token", "int"), "logprobs": RowTokens("rollout_logprob")}
+    row = row_fields("prompt", "tokens", "logprobs")
     repeated = re.search(r"gen_batch(_output)? = gen_batch\.repeat\(", trainer)
     trainer_repeats = repeated is not None and "if repeat_sampling_sglang_grpo" not in trainer  # in multi-turn only
     times = 2 if trainer_repeats or re.search(r"\.n\b", source) else 1
-    step = Step(
+    logged = ("rollout_logprob",) if '"rollout_log_probs"' in source else ()
+    misplaced = Output("B", "tokens", "positions_off_order", at=Use("found")["positions"], form=PerRow("list"))
+    yield one_call(
+        path=f"{path}.generate_sequences",
+        stage="batch",
         call=sampled,
         name="found",
         arguments={
@@ -243,13 +246,6 @@ def _rows(target: Target, path: str, engine: str) -> Iterator[Boundary]:
         },
         fakes=accelerator_fakes(target, path.rpartition(".")[0], ""),
         produced_by={"rows": _PRODUCED},
-    )
-    logged = ("rollout_logprob",) if '"rollout_log_probs"' in source else ()
-    misplaced = Output("B", "tokens", "positions_off_order", at=Use("found")["positions"], form=PerRow("list"))
-    yield Boundary(
-        path=f"{path}.generate_sequences",
-        stage="batch",
-        steps=(step,),
         unused=frozenset() if logged else frozenset({"rollout_logprob"}),
         outputs={**row_outputs(Use("found"), "token", *logged), "number of tokens with a wrong position": misplaced},
         settings={"rows, two of a prompt" if times > 1 else "rows": {"n": times}},
@@ -274,9 +270,11 @@ def _options(target: Target, path: str, engine: str) -> Iterator[Boundary]:
             arguments={
                 "owner": Constant(Function(path)),
                 "engine": Constant(engine),
-                "config": _config(target, {n: Knob(n) for n in settings}),
-                "validate": Constant(when == "validation"),
-                "texts": Constant(tuple(n for n, value in settings.items() if isinstance(value, str))),
+                "config": _config(target, knobs(*settings)),
+                **constants(
+                    validate=when == "validation",
+                    texts=tuple(n for n, value in settings.items() if isinstance(value, str)),
+                ),
             },
             fakes=accelerator_fakes(target, path.rpartition(".")[0], ""),
             remembered=True,

@@ -43,7 +43,7 @@ from rl_sentinel.train.config.user_code import (
     table_in_errors,
     wrap_function,
 )
-from rl_sentinel.train.config.validation import validate_recipe
+from rl_sentinel.train.config.validation import require_weights, validate_recipe
 from rl_sentinel.train.rollout.checked_environment import try_environment, wrap_environment
 from rl_sentinel.train.rollout.interfaces import Engine, Environment
 
@@ -118,6 +118,8 @@ def select_components(recipe: Recipe, environment: Environment | None = None) ->
     path = _path(recipe.path) if recipe.path else loss_ready
     claims = stated_claims("estimator", recipe.estimator.name, estimator)
     validate_recipe(recipe, claims=claims, outcome=is_outcome(estimator), reads=reads, parts=parts)
+    if "reward_parts" in reads:
+        require_weights(recipe, getattr(environment, "weights", ()))
     if of_recipe:
         try_environment(environment, recipe)
     form = _loss_form(recipe, choices, loss, choose_tokens, parts=len(parts))

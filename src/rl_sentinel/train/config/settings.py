@@ -55,7 +55,9 @@ class LoraSettings(Table):
 
 
 class PolicySettings(Table):
-    """A Llama from scratch with these sizes; with ``load``, a transformers model (folder or name) or a run's folder.
+    """A Llama from scratch with these sizes; with ``load``, a transformers model (folder or name) or a run's policy.
+
+    A loaded model has its own sizes; those here have no effect then.
 
     ``device`` is the model's device: ``auto`` takes CUDA if it is available. ``recompute`` keeps only the inputs of
     layers for the gradient, and computes the rest again (gradient checkpointing). ``precision="bf16"`` runs the model

@@ -36,7 +36,9 @@ def import_object(key: str, reference: str) -> Any:  # noqa: ANN401 - whatever t
     try:
         return getattr(imported, name)
     except AttributeError as error:
-        names = [n for n in vars(imported) if not n.startswith("_")]
+        names = [
+            n for n, value in vars(imported).items() if not n.startswith("_") and not isinstance(value, ModuleType)
+        ]
         hint = nearest(name, names) if names else f"expected a definition of {name}"
         raise SentinelError(f"{key} {reference!r}: {name!r} is not defined in {module}, {hint}") from error
 

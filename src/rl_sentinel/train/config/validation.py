@@ -43,6 +43,23 @@ def validate_recipe(
     _validate_evaluation(recipe)
 
 
+def require_weights(recipe: Recipe, weights: tuple[float, ...]) -> None:
+    """Require that an estimator of reward parts does not ignore their ``weights`` in the environment's reward.
+
+    Raises:
+        SentinelError: if a weight is neither 1 nor that of the estimator.
+    """
+    own = recipe.estimator.parameters.get("weight")
+    own = tuple(own) if isinstance(own, (list, tuple)) else ()
+    if set(weights) <= {1.0} or weights == own:
+        return
+    raise SentinelError(
+        f"environment.reward has weights {list(weights)}, expected 1 for each with estimator {recipe.estimator.name}, "
+        f"which weighs the parts itself{f' by {list(own)}' if own else ''}: remove them there"
+        f"{' and set estimator.weight, or set both to the same' if own else ''}"
+    )
+
+
 def _validate_pairs(recipe: Recipe, *, outcome: bool) -> None:
     """Reject pairs of settings that contradict each other."""
     kl, rollout, update = recipe.kl, recipe.rollout, recipe.update
@@ -174,16 +191,8 @@ def _validate_evaluation(recipe: Recipe) -> None:
 
 
 def _validate_columns(recipe: Recipe, reads: frozenset[str], parts: tuple[str, ...]) -> None:
-    """Reject settings that do not fit the columns that are read, and a critic of a loaded policy."""
+    """Reject settings that do not fit the columns that are read."""
     estimator, rollout = recipe.estimator.name, recipe.rollout
-    if "value" in reads and recipe.policy.load:
-        missing = recipe.critic is None
-        add, remove = (" and add [critic]", "") if missing else ("", " and remove [critic]")
-        raise SentinelError(
-            f"critic is {'missing' if missing else 'set'} with policy.load, expected a policy from scratch with "
-            f"estimator {estimator}, which reads values: a critic cannot copy a loaded policy; remove policy.load{add},"
-            f" or choose an estimator that reads no values{remove}"
-        )
     if "value" in reads and recipe.critic is None:
         raise SentinelError(
             f"critic is missing, expected a critic with estimator {estimator}, which reads values: add [critic] with "

@@ -211,6 +211,10 @@ class Llama(nn.Module):
         """The weight of the output projection."""
         return self.lm_head.weight
 
+    def replace_head(self, head: nn.Linear) -> None:
+        """Replace the output projection."""
+        self.lm_head = head
+
     @property
     def layers(self) -> list[nn.Module]:
         """The layers, which FSDP shards one by one."""

@@ -48,6 +48,10 @@ class PretrainedModel(nn.Module):
         """The weight of the output projection; None if the logits are not a plain product with it."""
         return self.inner.get_output_embeddings().weight if self.projects else None  # type: ignore[operator]  # a model of transformers
 
+    def replace_head(self, head: nn.Linear) -> None:
+        """Replace the output projection; the embeddings keep a weight that it shared with them."""
+        self.inner.set_output_embeddings(head)  # type: ignore[operator]  # a model of transformers
+
     def forward(
         self,
         token: Int[Tensor, "B S"],

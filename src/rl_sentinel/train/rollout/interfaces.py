@@ -55,6 +55,7 @@ class Environment(Protocol):
 
     - ``warm`` (see :class:`WarmStartEnvironment`);
     - ``parts``, the names of the parts of its reward; each ``Outcome`` then has one number per name;
+    - ``weights``, the weight of each part in its reward, which an estimator of parts must share;
     - ``size`` and ``numbered_task(number, seed)`` of a finite data set, instead of ``task``: the tasks of numbers 0, 1,
       2, ... are shuffled passes over the data;
     - ``replies(requests)``, all replies of a turn at once, for an environment that computes them concurrently;

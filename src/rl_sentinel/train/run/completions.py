@@ -22,7 +22,8 @@ def completion_lines(
     Returns:
         ``step``; ``group``, the index of the prompt; ``prompt``; ``completion``, all text after it, including a tool's
         texts; ``rewards`` by name; ``reward``; ``advantage``, a mean over the trained tokens, None if no token
-        trains; ``correct``, ``ended``, and ``failure`` if there is no reward.
+        trains; ``correct``, ``ended``. If there is no reward, ``rewards`` and ``reward`` are None, and ``failure`` says
+        why.
     """
     trajectory = batch.laid.rollout.trajectory
     assert trajectory is not None  # noqa: S101 - laid out with it
@@ -40,8 +41,8 @@ def completion_lines(
             "group": episode.group,
             "prompt": episode.text,
             "completion": "".join(episode.transcript),
-            "rewards": dict(zip(parts, outcome.parts, strict=True)),
-            "reward": outcome.reward,
+            "rewards": None if outcome.failure else dict(zip(parts, outcome.parts, strict=True)),
+            "reward": None if outcome.failure else outcome.reward,
             "advantage": advantage / tokens if tokens else None,
             "correct": outcome.correct,
             "ended": episode.ended,

@@ -18,7 +18,7 @@ from rl_sentinel.train.model.lora import apply_lora
 from rl_sentinel.train.model.policy import Policy
 from rl_sentinel.train.run.checkpoint import save_tensors
 from rl_sentinel.train.run.trained_policy import build_policy
-from rl_sentinel.train.update.critic import CriticStepError, build_critic
+from rl_sentinel.train.update.critic import Critic, CriticStepError, build_critic
 from rl_sentinel.train.update.minibatch_gradient import NotFiniteError, compute_gradient
 from rl_sentinel.train.update.optimizer_step import NonFiniteStepError, build_optimizer, take_optimizer_step
 from rl_sentinel.train.update.policy_update import require_finite_logprobs
@@ -95,12 +95,13 @@ def replay_failed_step(path: Path) -> tuple[str, str]:
     except Exception as error:  # the contents may be those of another program
         raise SentinelError(f"dump {path} cannot be read ({reason_of(error)}), {expected}") from error
     selection, policy = select_components(recipe), build_policy(recipe)
+    critic = build_critic(policy, recipe.critic) if "critic" in dump else None  # before LoRA, as in a run
     apply_lora(policy, recipe.policy.lora, seed=recipe.seed)
     policy.model.load_state_dict(dump["weights"])
     try:
         if "batch" in dump:
             batch = TrainingBatch(laid=laid, **dump["batch"])
-            _repeat_minibatch(policy, batch, dump, selection=selection, recipe=recipe)
+            _repeat_minibatch(policy, critic, batch, dump, selection=selection, recipe=recipe)
         else:
             selection.path(laid.rollout, by=selection.choices)
     except (NotFiniteError, CriticStepError, NonFiniteStepError, ValueError) as error:
@@ -108,13 +109,18 @@ def replay_failed_step(path: Path) -> tuple[str, str]:
     return dump["words"], ""
 
 
-def _repeat_minibatch(
-    policy: Policy, batch: TrainingBatch, dump: Mapping[str, Any], *, selection: Selection, recipe: Recipe
+def _repeat_minibatch(  # noqa: PLR0913 - the parts of a step
+    policy: Policy,
+    critic: Critic | None,
+    batch: TrainingBatch,
+    dump: Mapping[str, Any],
+    *,
+    selection: Selection,
+    recipe: Recipe,
 ) -> None:
     """Repeat the part that failed: the critic's mini-batch, the check after the update, or the policy's mini-batch."""
-    if "critic" in dump:
-        critic, saved = build_critic(policy, recipe.critic), dump["critic"]
-        assert critic is not None  # noqa: S101 - it was fitted
+    if critic is not None:
+        saved = dump["critic"]
         critic.model.load_state_dict(saved["model"])
         critic.optimizer.load_state_dict(saved["optimizer"])
         critic.fit_minibatch(batch.laid, saved["returns"], saved["mask"], dump["rows"], update=recipe.update)

@@ -84,7 +84,7 @@ def train(
         policy = build_policy(recipe)
         loaded = weights_digest(policy.model) if recipe.policy.load else ""
         warm_start(policy, selection.environment, recipe, cache=cache, progress=callbacks.warm_start)
-        critic = build_critic(policy, recipe.critic)
+        critic = build_critic(policy, recipe.critic, recompute=recipe.policy.recompute)
         apply_lora(policy, recipe.policy.lora, seed=recipe.seed)
         models = build_models(policy, recipe, ranks)
         engine = selection.engine(recipe.rollout, models.sampler, shared=models.sampler is models.policy)

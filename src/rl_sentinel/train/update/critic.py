@@ -124,13 +124,27 @@ class Critic:
         return total
 
 
-def build_critic(policy: Policy, settings: CriticSettings | None) -> Critic | None:
-    """Copy the policy with a value head of zeros; None if the recipe has no critic."""
+def build_critic(policy: Policy, settings: CriticSettings | None, *, recompute: bool = False) -> Critic | None:
+    """Copy the policy with a value head of zeros; None if the recipe has no critic.
+
+    With ``recompute``, layers are computed again for the gradient, as in the policy.
+
+    Raises:
+        SentinelError: if the policy's logits are not a plain product of hidden states and a weight.
+    """
     if settings is None:
         return None
+    projection = policy.model.head
+    if not isinstance(projection, Tensor):
+        raise SentinelError(
+            "critic needs a policy whose logits are hidden states times a weight; those of policy.load have a bias or "
+            "are computed further: choose another model, or an estimator that reads no values and remove [critic]"
+        )
     model = copy.deepcopy(policy.model)
-    head = nn.Linear(model.lm_head.in_features, 1, bias=False)  # type: ignore[union-attr,arg-type]  # a Llama's
+    head = nn.Linear(projection.shape[1], 1, bias=False, device=policy.device)
     nn.init.zeros_(head.weight)
-    model.lm_head = head.to(policy.device)
+    model.replace_head(head)  # type: ignore[operator]  # modules are untyped
+    if recompute:
+        model.enable_recompute()  # type: ignore[operator]  # as above
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings.rate, betas=settings.betas, weight_decay=0.0)
     return Critic(model, optimizer, settings)

@@ -72,6 +72,11 @@ class Environment:
         return tuple(reward.name for reward in self._rewards)
 
     @property
+    def weights(self) -> tuple[float, ...]:
+        """The weight of each function in the reward."""
+        return tuple(reward.weight for reward in self._rewards)
+
+    @property
     def size(self) -> int:
         """The number of rows, a count."""
         return len(self._rows)
