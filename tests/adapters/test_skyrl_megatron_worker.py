@@ -9,6 +9,7 @@ from rl_sentinel.adapters.skyrl import FRAMEWORK, megatron_worker
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
+from rl_sentinel.laws.context_split_changes_signal import LAW as SPL004
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.knob_with_side_effect import LAW as CFG002
 from rl_sentinel.laws.metric_depends_on_split import LAW as MET005
@@ -37,7 +38,9 @@ WORKER = """
             clear_router_replay()
             rows = [row for report in reports for row in report["rows"]]
             total, tokens = (sum(report[name] for report in reports) for name in ("entropy", "tokens"))
-            return {"policy_entropy": total / tokens.clamp(min=1), "loss_fn_outputs": rows}
+            loss = {"policy_loss": sum(report["loss"] for report in reports)}
+            loss = self.strategy.all_reduce(loss, op="sum", group=mpu.get_data_parallel_group(GROUP))
+            return {"policy_entropy": total / tokens.clamp(min=1), "loss_fn_outputs": rows, **loss}
 """
 
 UPDATE = """
@@ -106,14 +109,14 @@ WRAPPER = """
                 logprob = from_parallel_logits_to_logprobs(outputs, data["sequences"])[:, -width:]
                 entropy = torch.where(mask > 0, vocab_parallel_entropy(outputs[:, -width - 1 : -1]), 0.0)
                 loss = self.policy_loss_fn(logprob, data["action_log_probs"], data["advantages"], mask)
-                loss = loss * data["all"] * RANKS
+                logged, loss = loss.detach(), loss * data["all"] * RANKS
                 if self.cfg.algorithm.use_kl_loss:
                     gap = torch.where(mask > 0, data["base_action_log_probs"] - logprob, 0.0)
                     gap = ((KL).exp() - 1 - KL).sum(1) / mask.sum(1).clamp(min=1)
                     loss = loss + self.cfg.algorithm.kl_loss_coef * gap.mean() * data["all"] / data["count"]
                 lengths = data["response_mask"].sum(1).tolist()
                 rows = [{"logprobs": row[len(row) - count :].tolist()} for row, count in zip(logprob, lengths)]
-                return loss, {"rows": rows, "entropy": entropy.sum().detach(), "tokens": mask.sum()}
+                return loss, {"loss": logged, "rows": rows, "entropy": entropy.sum().detach(), "tokens": mask.sum()}
 
             def step(iterator, model):
                 data = next(iterator)
@@ -138,12 +141,14 @@ def _bound(  # noqa: PLR0913 - the parts of the specimen that differ
     sliced: str = "len(row) - count :",
     kl: str = "gap",
     scale: str = "actor_optimizer.scale_loss",
+    group: str = "with_context_parallel=False",
 ) -> tuple[Target, dict[tuple[str, str], Boundary]]:
     place = "skyrl/backends/skyrl_train"
     wrapper = WRAPPER.replace("RANKS", ranks).replace("len(row) - count :", sliced).replace("KL", kl)
     wrapper = wrapper.replace("LOSS_SCALE", scale)
+    worker = WORKER.replace("COUNTS_TRAINED", counts).replace("GROUP", group)
     files = {
-        f"{place}/workers/megatron/megatron_worker.py": WORKER.replace("COUNTS_TRAINED", counts),
+        f"{place}/workers/megatron/megatron_worker.py": worker,
         f"{place}/workers/megatron/megatron_model_wrapper.py": wrapper,
         f"{place}/distributed/megatron/megatron_utils.py": PADDING,
         f"{place}/utils/replay_utils.py": REPLAY,
@@ -155,7 +160,7 @@ def _bound(  # noqa: PLR0913 - the parts of the specimen that differ
 
 def test_all_boundaries_answer(loads: Loads) -> None:
     target, boundaries = _bound(loads)
-    assert len(boundaries) == 5
+    assert len(boundaries) == 7
     assert answering(boundaries, target) == []
     check_verdict(MET005, boundaries["metric", "metrics"], "metrics", target, found=False)
 
@@ -191,7 +196,7 @@ def test_update_of_earlier_releases(  # noqa: PLR0913 - parametrised
     target = loads(FRAMEWORK, {**FILES, **files})
     made = [one for one in megatron_worker.boundaries(target) if isinstance(one, Boundary)]
     boundaries: dict[tuple[str, str], Boundary] = {(one.stage, next(iter(one.settings))): one for one in made}
-    assert len(boundaries) == 4
+    assert len(boundaries) == 6
     assert answering(boundaries, target) == []
     check_verdict(law, boundaries[stage, setting], setting, target, found=found)
 
@@ -202,11 +207,15 @@ def test_round_trips(loads: Loads) -> None:
     check_round_trips(target, boundaries.values())
 
 
+_ALL_RANKS = "mpu.get_data_parallel_world_size(with_context_parallel=True)"
+
 CASES: list[tuple[Law, str, str, dict[str, str]]] = [
     (SPL001, "policy-loss", "with KL, sequence_mean", {"counts": "True"}),
     (SPL002, "policy-loss", "alone, token_mean", {"ranks": "1"}),
     (PLC004, "batch", "outputs", {"sliced": ": count"}),
     (REF001, "policy-loss", "with KL, sequence_mean", {"kl": "-gap"}),
+    (SPL004, "parallel", "alone, token_mean, context parallel", {"group": "with_context_parallel=True"}),
+    (SPL004, "parallel", "with KL, sequence_mean, context parallel", {"ranks": _ALL_RANKS}),
     (CFG002, "policy-loss", "with loss scale, token_mean", {"scale": "None"}),
 ]
 
@@ -216,6 +225,9 @@ CASES: list[tuple[Law, str, str, dict[str, str]]] = [
 def test_found_where_broken_alone(  # noqa: PLR0913 - parametrised
     loads: Loads, law: Law, stage: str, setting: str, broken: dict[str, str], found: bool
 ) -> None:
-    """A KL over the micro-batches that train, a loss that ranks average, a response cut at its end, signs, scales."""
+    """A KL over the micro-batches that train, a loss that ranks average, a response cut at its end, signs, scales.
+
+    A logged loss added up over the ranks that share a sequence, and a loss multiplied by their number.
+    """
     target, boundaries = _bound(loads, **(broken if found else {}))
     check_verdict(law, boundaries[stage, setting], setting, target, found=found)

@@ -11,6 +11,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
+from rl_sentinel.laws.context_split_changes_signal import LAW as SPL004
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.metric_depends_on_split import LAW as MET005
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
@@ -56,7 +57,6 @@ MEGATRON = """
     from megatron.core.pipeline_parallel import get_forward_backward_func
 
     def remove_left_padding(tokens, padding):
-        assert mpu.get_context_parallel_world_size() == 1
         rows = [torch.cat([row[row != padding], row[row == padding]]) for row in tokens]
         return torch.stack(rows)
 
@@ -138,21 +138,27 @@ def test_found_where_broken_alone(  # noqa: PLR0913 - parametrised
     check_verdict(law, boundaries[stage], setting, target, found=found)
 
 
-@pytest.mark.parametrize(
-    ("law", "count"), [(REF001, "mask.numel()"), (SPL002, "mask.sum().clamp(min=1) / 2 * self.size")]
-)
+MEAN, RANKS = "mask.sum().clamp(min=1)", "mpu.get_data_parallel_world_size()"
+ON_MEGATRON: list[tuple[Law, str, str, dict[str, str]]] = [
+    (REF001, "policy-loss", "supervised, loss", {MEAN: "mask.numel()"}),
+    (SPL002, "policy-loss", "supervised, loss", {MEAN: "mask.sum().clamp(min=1) / 2 * self.size"}),
+    (SPL004, "parallel", "supervised, context parallel", {RANKS: f"{RANKS[:-1]}with_context_parallel=True)"}),
+]
+
+
+@pytest.mark.parametrize(("law", "stage", "setting", "broken"), ON_MEGATRON)
 @pytest.mark.parametrize("found", [False, True])
-def test_on_megatron(loads: Loads, law: Law, count: str, found: bool) -> None:
-    """The same through Megatron's schedule, and a count of all places or of the micro-batch."""
+def test_on_megatron(  # noqa: PLR0913 - parametrised
+    loads: Loads, law: Law, stage: str, setting: str, broken: dict[str, str], found: bool
+) -> None:
+    """The same through Megatron's schedule, a count of all places or of the micro-batch, and ranks that share rows."""
     place = "skyrl/backends/skyrl_train"
-    source = MEGATRON
+    collators, megatron = COLLATORS.replace("COUNT", MEAN), MEGATRON
+    for word, other in broken.items() if found else ():
+        collators, megatron = collators.replace(word, other), megatron.replace(word, other)
     paths = ("workers/megatron/megatron_worker", "workers/megatron/megatron_model_wrapper")
-    files = {f"{place}/{path}.py": source for path in paths}
-    files[f"{place}/distributed/megatron/megatron_utils.py"] = source
-    files["skyrl/train/dataset/collators.py"] = COLLATORS.replace(
-        "COUNT", count if found else "mask.sum().clamp(min=1)"
-    )
-    target = loads(FRAMEWORK, {**FILES, **files})
-    made = {one.stage: one for one in supervised.boundaries(target) if isinstance(one, Boundary)}
-    check_verdict(law, made["policy-loss"], "supervised, loss", target, found=found)
+    files = {f"{place}/{path}.py": megatron for path in (*paths, "distributed/megatron/megatron_utils")}
+    target = loads(FRAMEWORK, {**FILES, **files, "skyrl/train/dataset/collators.py": collators})
+    made: dict[str, Boundary] = {b.stage: b for b in supervised.boundaries(target) if isinstance(b, Boundary)}
+    check_verdict(law, made[stage], setting, target, found=found)
     check_round_trips(target, made.values())

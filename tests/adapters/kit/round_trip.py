@@ -29,6 +29,7 @@ LAYOUTS: Mapping[Axis, Layout] = {
     "dtype": Layout(dtype="float64"),
     "micro_batches": Layout(micro_batches=2),
     "ranks": Layout(ranks=2),
+    "context": Layout(context=2),
 }
 
 

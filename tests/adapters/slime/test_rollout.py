@@ -68,9 +68,14 @@ FETCHED = """
 
 
 @pytest.mark.parametrize(("rows", "found"), [("rows", False), ('rows[::-1] if name == "tokens" else rows', True)])
-def test_ranks_that_fetch_a_rollout(loads: Loads, rows: str, *, found: bool) -> None:
-    """The second rank has its own rows, in all columns."""
-    tree = {**files(fixed=True), "slime/utils/data.py": FETCHED.replace("ROWS", rows)}
+@pytest.mark.parametrize("filled", [False, True])
+def test_ranks_that_fetch_a_rollout(loads: Loads, rows: str, *, filled: bool, found: bool) -> None:
+    """The second rank has its own rows, in all columns, in the module or in a dict of the caller."""
+    source = FETCHED.replace("ROWS", rows)
+    if filled:
+        source = source.replace("data_buffer):", "data_buffer, dp_rank, dp_size, rollout_data):")
+        source = source.replace("STORED[name]", "rollout_data[name]").replace("def get_local_storage", "def unused")
+    tree = {**files(fixed=True), "slime/utils/data.py": source}
     target = loads(FRAMEWORK, tree)
     boundary = bound(FRAMEWORK, target)["process_rollout_data", "default"]
     columns = {"token": torch.arange(8).reshape(4, 2), "reward": torch.tensor([1.0, 2.0, 3.0, 4.0])}

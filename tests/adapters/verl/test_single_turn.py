@@ -15,15 +15,26 @@ from rl_sentinel.laws.sample_lost_or_repeated import LAW as DAT002
 PROMPTS = """
     import torch
     import datasets
+    from PIL import Image
 
     class RLHFDataset:
-        def __init__(self, data_files, tokenizer, config):
+        def __init__(self, data_files, tokenizer, config, processor=None):
+            self.sees, self.image_key = processor, config.get("image_key", "images")
             self.of, self.limit, self.way = tokenizer, config["max_prompt_length"], config["truncation"]
             self.options = config["apply_chat_template_kwargs"]
             rows = datasets.concatenate_datasets([datasets.load_dataset("parquet", data_files=data_files[0])["train"]])
             if config["filter_overlong_prompts"]:
-                rows = rows.filter(lambda row: len(self.of(self.text(row, FILTER_OPTIONS))["input_ids"]) <= self.limit)
+                rows = rows.filter(lambda row: self.count(row) <= self.limit)
             self.rows = rows
+
+        def count(self, row):
+            text = self.text(row, FILTER_OPTIONS)
+            if self.sees is None:
+                return len(self.of(text)["input_ids"])
+            from verl.utils.dataset.vision_utils import process_image
+            assert not any(isinstance(image, Image.Image) for image in row[self.image_key])
+            images = [process_image(image) for image in IMAGES]
+            return len(self.sees(text=[text], images=images or None)["input_ids"][0])
 
         def text(self, row, options):
             return self.of.apply_chat_template(row["prompt"], tokenize=False, add_generation_prompt=True, **options)
@@ -92,6 +103,7 @@ PAIRS = """
 
 SOUND = {
     "FILTER_OPTIONS": "self.options",
+    "IMAGES": "row[self.image_key]",
     "MIDDLE": "torch.cat([ids[:half], ids[half - self.limit :]])",
     "POSITIONS": "(real.cumsum(0) - 1).clamp(min=0)",
     "SCORED": "len(asked) - 1 <= n < len(ids) - 1",
@@ -100,7 +112,7 @@ SOUND = {
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
-    tree = files()
+    tree = files() | {"verl/utils/dataset/vision_utils.py": "raise ImportError('no package for images')"}
     for path, source in (("rl_dataset", PROMPTS), ("sft_dataset", REPLIES), ("rm_dataset", PAIRS)):
         text = rewritten(source, SOUND | broken)
         # The real module tells by this name that it has a way to cut.
@@ -147,12 +159,16 @@ def test_sound(loads: Loads) -> None:
         ({"PADDED": "1"}, {"RMDataset, default"}),
         (
             {"POSITIONS": "torch.arange(self.limit)"},
-            {f"RLHFDataset, {name}" for name in list(single_turn.PROMPT_FAMILIES)},
+            {f"RLHFDataset, {name}" for name, one in single_turn.PROMPT_FAMILIES.items() if "images" not in one},
         ),
     ],
 )
 def test_tokens_and_masks(loads: Loads, broken: dict[str, str], found: set[str]) -> None:
     assert _broken(loads, TOK001, **broken) == found
+
+
+def test_filter_that_counts_no_tokens_of_images(loads: Loads) -> None:
+    assert _broken(loads, DAT002, IMAGES="()") == {"RLHFDataset, long prompts filtered, images"}
 
 
 def test_filter_without_the_options_of_the_template(loads: Loads) -> None:

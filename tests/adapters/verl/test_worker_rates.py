@@ -62,7 +62,16 @@ SOUND = {"WARM": "warm", "FLOOR": '{"min_lr_ratio": optim_config.min_lr_ratio}'}
 ACTOR, CRITIC = worker_rates.BUILDERS
 
 
-def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[tuple[str, str], Boundary]]:
+#: A configuration that offers both schedules.
+OFFER = """
+    actor_rollout_ref:
+      actor:
+        optim:
+          warmup_style: constant  # select from constant/cosine
+"""
+
+
+def _bound(loads: Loads, config: str = "", **broken: str) -> tuple[Target, dict[tuple[str, str], Boundary]]:
     workers = rewritten(WORKERS, SOUND | broken)
     head = """
     from torch.optim import AdamW
@@ -71,6 +80,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[tuple[str, str], B
     tree = files() | {
         "verl/utils/torch_functional.py": SCHEDULES,
         "verl/workers/fsdp_workers.py": head + workers,
+        "verl/trainer/config/ppo_trainer.yaml": config,
     }
     target = loads(FRAMEWORK, tree)
     made = [b for b in worker_rates.boundaries(target) if isinstance(b, Boundary)]
@@ -100,3 +110,10 @@ def test_found_where_broken_alone(loads: Loads, setting: str, broken: dict[str, 
     """Settings that never reach the schedule: the warm-up, and the lowest rate."""
     target, mine = _bound(loads, **(broken if found else {}))
     check_verdict(REF001, mine[ACTOR, setting], setting, target, found=found)
+
+
+def test_a_schedule_that_is_offered_but_never_built(loads: Loads) -> None:
+    """The critic's schedule is constant whatever the configuration says; the actor's is the one that it names."""
+    target, mine = _bound(loads, OFFER)
+    check_verdict(REF001, mine[CRITIC, "cosine, warm-up"], "cosine, warm-up", target, found=True)
+    check_verdict(REF001, mine[ACTOR, "cosine, warm-up"], "cosine, warm-up", target, found=False)

@@ -82,6 +82,7 @@ def run_on_megatron(  # noqa: PLR0913 - the target's code, and the arguments of 
     ranks: int,
     packed: bool = False,  # noqa: FBT001, FBT002 - as in the configuration
     loss_scale: float = 1.0,
+    context: int = 1,
     **options: object,
 ) -> tuple[Tensor, list[Any]]:
     """Train a mini-batch on all ranks in ``parts`` micro-batches; return the loss, and each rank's result.
@@ -91,6 +92,10 @@ def run_on_megatron(  # noqa: PLR0913 - the target's code, and the arguments of 
     of the loss that the model's configuration names (backward_step). Gradients are averaged over the ranks, and the
     optimizer divides them by ``loss_scale``. ``code`` contains functions and classes of the target. With ``packed``,
     the worker removes padding, and the model's outputs are log-probs over a vocabulary.
+
+    ``context`` ranks share each sequence: each computes the loss of the whole sequence, with the gradient of its own
+    tokens. One of them runs here, on whole sequences, as if the others' log-probs were gathered. The schedule
+    multiplies each loss by their number (schedules.py, forward_step_calc_loss), and gradients are averaged over them.
     """
     total: list[Tensor] = []
     model_config = SimpleNamespace(grad_scale_func=None)
@@ -106,16 +111,21 @@ def run_on_megatron(  # noqa: PLR0913 - the target's code, and the arguments of 
         for _ in range(num_microbatches):
             outputs, compute_loss = forward_step_func(data_iterator, model[0])
             loss, report = compute_loss(outputs)
-            share = loss / num_microbatches
+            share = loss * context / num_microbatches
             scale = model_config.grad_scale_func
             total.append(share if scale is None else scale(share))
             reports.append(report)
         return reports
 
+    def copies(*, with_context_parallel: bool = False, **_options: object) -> int:
+        return context if with_context_parallel else 1
+
     cfg.trainer.micro_train_batch_size_per_gpu = data.batch_size // (parts * ranks)
     state = SimpleNamespace(**parallel_state_of_one_process())
     vars(state).update(
-        get_data_parallel_world_size=lambda **_options: ranks,
+        get_data_parallel_world_size=lambda **options: ranks * copies(**options),
+        get_data_parallel_group=copies,
+        get_context_parallel_world_size=lambda: context,
         get_tensor_model_parallel_world_size=lambda **_options: code["tensor_parallel"],
         is_pipeline_first_stage=lambda **_options: True,
         get_pipeline_model_parallel_last_rank=lambda: 0,
@@ -134,11 +144,24 @@ def run_on_megatron(  # noqa: PLR0913 - the target's code, and the arguments of 
     one_stage = dict.fromkeys(("broadcast_object_list", "barrier"), lambda *_objects, **_options: None)
     names = ("step", "model_step", "padding", "replay", "packed_log_probs")
     modules = [code[name].__globals__ for name in names if code.get(name) is not None]
-    with replaced_globals(*modules, **fakes), replaced_globals(vars(torch.distributed), **one_stage):
+    whole = {"mpu": SimpleNamespace(**vars(state) | {"get_context_parallel_world_size": lambda: 1})}
+    with (
+        replaced_globals(*modules, **fakes),
+        replaced_globals(code["padding"].__globals__, **whole),
+        replaced_globals(vars(torch.distributed), **one_stage),
+    ):
         worker = _worker(code, cfg, model, packed=packed, loss_scale=loss_scale)
         shares = data.chunk(data.batch_size // ranks) if ranks > 1 else [data]
         returned = [_step(code["step"], worker, cfg, share, options) for share in shares]
-    return torch.stack(total).sum() / (ranks * loss_scale), returned
+    return torch.stack(total).sum() / (ranks * context * loss_scale), returned
+
+
+class Copies(Strategy):
+    """A fake strategy whose groups are numbers of ranks, all with the values of this rank."""
+
+    def all_reduce(self, values: Any, *_args: object, **options: Any) -> Any:  # noqa: ANN401 - numbers by name
+        """The values, as a mean or as a sum over the group."""
+        return {name: x * options["group"] for name, x in values.items()} if options.get("op") == "sum" else values
 
 
 def _step(step: Callable[..., Any], worker: Any, cfg: Any, share: Any, options: dict[str, object]) -> Any:  # noqa: ANN401
@@ -185,7 +208,7 @@ def _worker(
         cfg=section,
         model=wrapper,
         actor_module=modules,
-        strategy=Strategy(),
+        strategy=Copies(),
         optimizer=SimpleNamespace(param_groups=[{"lr": 0.0}], zero_grad=lambda: None),
         scheduler=None,
         profiler=None,
@@ -204,9 +227,12 @@ def train_on_megatron(  # noqa: PLR0913 - the target's code, and the arguments o
     parts: int,
     ranks: int,
     loss_scale: float,
+    context: int,
 ) -> dict[str, Any]:
-    """Train a mini-batch; return its loss, the entropy that the last rank logs, and the returned log-probs."""
-    loss, returned = run_on_megatron(code, cfg, Model(columns), data, parts, ranks, loss_scale=loss_scale)
+    """Train a mini-batch; return its loss, the entropy and loss that the last rank logs, and the returned log-probs."""
+    loss, returned = run_on_megatron(
+        code, cfg, Model(columns), data, parts, ranks, loss_scale=loss_scale, context=context
+    )
     metrics = [getattr(one, "metrics", one) for one in returned]
     rows = [
         row
@@ -216,6 +242,7 @@ def train_on_megatron(  # noqa: PLR0913 - the target's code, and the arguments o
     return {
         "loss": loss,
         "entropy": float(metrics[-1]["policy_entropy"]),
+        "logged": float(metrics[-1].get("final_loss", metrics[-1].get("policy_loss", 0.0))),
         "logprobs": [torch.tensor(row["logprobs"]) for row in rows],
     }
 

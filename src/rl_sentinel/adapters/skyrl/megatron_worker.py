@@ -39,14 +39,18 @@ from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
 from rl_sentinel.core.errors import Unbindable
 
-#: Number of data-parallel ranks, and the rows of a micro-batch on one of them.
+#: Number of data-parallel ranks, of ranks that share each sequence, and the rows of a micro-batch on one of them.
 RANKS = Derived(lambda inputs: inputs.layout.ranks, frozenset({"ranks"}))
+CONTEXT = Derived(lambda inputs: inputs.layout.context, frozenset({"context"}))
 MICRO_BATCH_ROWS_OF_RANK = Derived(
     lambda inputs: inputs.batch.rows // (inputs.layout.micro_batches * inputs.layout.ranks),
     frozenset({"micro_batches"}),
 )
 
 _ALGORITHM = "trainer.algorithm"
+
+#: In the names of settings: ranks share each sequence.
+SHARED = "context parallel"
 
 #: The scale of the loss without a setting, and another one.
 _LOSS_SCALES = (1.0, 8.0)
@@ -73,10 +77,14 @@ def _step_boundaries(target: Target, forms: Arguments) -> Iterator[Boundary]:
     plain: Settings = {"loss_reduction": "token_mean", "kl": False}
     with_kl: Settings = {"loss_reduction": "sequence_mean", "kl": True, **REGULARIZED}
     loss = {"loss": Output("", "", "loss", at=trained["loss"])}
+    logged = {"logged loss": Output("", "", over="live", at=trained["logged"])}
     for name, settings, kl in (("alone, token_mean", plain, False), ("with KL, sequence_mean", with_kl, True)):
         claimed = loss_claims(kl=kl, regularized=kl)
         boundary = _boundary(target, forms, "policy-loss", loss, {name: settings}, claimed)
-        yield boundary if kl else replace(boundary, unused=boundary.unused | {"ref_logprob"})
+        unused = boundary.unused if kl else boundary.unused | {"ref_logprob"}
+        yield replace(boundary, unused=unused)
+        shared = _boundary(target, forms, "parallel", {**loss, **logged}, {f"{name}, {SHARED}": settings}, Claims())
+        yield replace(shared, unused=unused, reach="trainer.strategy=megatron; context_parallel_size above 1")
     if "actor_optimizer" in inspect.signature(target.find(wrapper_of(target))).parameters:
         scaled: Mapping[str, Settings] = {"with loss scale, token_mean": {**plain, "loss_scale": _LOSS_SCALES[1]}}
         claimed = loss_claims(kl=False, regularized=False) | _SCALED
@@ -110,6 +118,7 @@ def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
             "columns": Table({name: forms.column(name) for name in MODEL_COLUMNS}),
             "data": forms.batch(tensors, {"response_length": Width()}),
             "parts": MICRO_BATCHES,
+            "context": CONTEXT if stage == "parallel" else Constant(1),
             "ranks": RANKS if stage == "policy-loss" else Constant(1),
             "loss_scale": Knob("loss_scale") if scales_loss else Constant(_LOSS_SCALES[0]),
         },

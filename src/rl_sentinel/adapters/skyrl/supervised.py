@@ -27,13 +27,13 @@ from rl_sentinel.adapters.skyrl.megatron_run import (
     has_worker,
     run_on_megatron,
 )
-from rl_sentinel.adapters.skyrl.megatron_worker import RANKS
+from rl_sentinel.adapters.skyrl.megatron_worker import CONTEXT, RANKS, SHARED
 from rl_sentinel.adapters.skyrl.worker import WHOLE_STEP, WORKER
 from rl_sentinel.adapters.skyrl.worker_fakes import cpu, worker_of
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
 from rl_sentinel.core.call import Function, Use
-from rl_sentinel.core.claims import claims
+from rl_sentinel.core.claims import Claims, claims
 
 COLLATOR = "skyrl.train.dataset.collators.DefaultCollator"
 
@@ -151,15 +151,18 @@ def train_supervised(  # noqa: PLR0913 - classes of the target, and the argument
     logprobs: list[Tensor],
     parts: int,
     ranks: int,
+    context: int = 1,
 ) -> dict[str, Any]:
     """Collate the responses and run the worker's step on each rank in ``parts`` micro-batches; return both losses.
 
-    Gradients are averaged over the ranks; the last rank's logged loss is returned.
+    Gradients are averaged over the ranks; the last rank's logged loss is returned. On Megatron, ``context`` ranks share
+    each sequence.
     """
     size = len(masks) // (parts * ranks)
     data = collated(collator, masks, size)
     if "wrapper" in code:
-        loss, returned = run_on_megatron(code, cfg, StageModel(logprobs), data, parts, ranks, loss_fn="cross_entropy")
+        options: dict[str, Any] = {"loss_fn": "cross_entropy", "context": context}
+        loss, returned = run_on_megatron(code, cfg, StageModel(logprobs), data, parts, ranks, **options)
     else:
         cfg.trainer.micro_train_batch_size_per_gpu = size
         worker = worker_of(code["worker"], code["losses"], cfg.trainer, cfg, Model(logprobs), ranks=ranks)
@@ -175,7 +178,13 @@ def _trained(target: Target, path: str) -> Iterator[Boundary]:
     logged = Output("", "nats", over="live", at=Use("trained")["logged"])
     device = {f"{target.locate(WORKER).rpartition('.')[0]}.torch.cuda.current_device": cpu}
     code = Table(functions(worker=WORKER, losses=REGISTRY))
-    for stage, name, output in (("policy-loss", "loss", loss), ("metric", "logged loss", logged)):
+    kinds: list[tuple[Stage, str, dict[str, Output], Claims]] = [
+        ("policy-loss", "loss", {"loss": loss}, _CLAIMS),
+        ("metric", "logged loss", {"logged loss": logged}, _LOGGED),
+    ]
+    if megatron:
+        kinds.append(("parallel", SHARED, {"loss": loss, "logged loss": logged}, Claims()))
+    for stage, name, outputs, claimed in kinds:
         step = Step(
             call=train_supervised,
             name="trained",
@@ -187,17 +196,18 @@ def _trained(target: Target, path: str) -> Iterator[Boundary]:
                 "logprobs": Column("logprob", Ragged()),
                 "parts": MICRO_BATCHES,
                 "ranks": RANKS if stage == "policy-loss" else Constant(1),
+                **({"context": CONTEXT} if stage == "parallel" else {}),
             },
             fakes=device_fake(target) if megatron else device,
             produced_by={"masks": PRODUCER},
         )
         yield Boundary(
             path=f"{COLLATOR} -> {path} -> {MODEL_STEP}" if megatron else f"{COLLATOR} -> {path}",
-            stage="policy-loss" if stage == "policy-loss" else "metric",
+            stage=stage,
             steps=(step,),
-            outputs={name: output},
+            outputs=outputs,
             settings={f"supervised, {name}": {}},
-            claims=_CLAIMS if stage == "policy-loss" else _LOGGED,
+            claims=claimed,
             reach=f"supervised fine-tuning with strategy={'megatron' if megatron else 'fsdp2'}",
             requires=(no_empty_response, equal_parts, has_trained_token),
         )

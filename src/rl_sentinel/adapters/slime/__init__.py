@@ -31,7 +31,8 @@ SETUP = (
 #: The modules with boundaries, in the order in which they are bound.
 MODULES = """
 data_source datasets conversations rollout generation rollout_loop trajectories agent_sessions multi_agent
-asynchronous_rollout buffered_rollout evaluation advantages distillation teacher_server correction kl logprobs critic
+asynchronous_rollout buffered_rollout evaluation advantages distillation teacher_server correction kl logprobs
+fp8_weights critic
 losses updates weight_updates context_parallel metrics packing routing_replay checkpoints option_defaults
 learning_rates fsdp fsdp_train fsdp_weights
 """

@@ -49,20 +49,21 @@ def _fetched(
 ) -> list[dict[str, Any]]:
     """The result of :func:`receive_rollout` in the first revisions, whose ranks fetch a rollout and store their part.
 
-    These revisions store the part in their module. The column ``round_number``, which they copy, has the index of each
-    row.
+    The first of them store the part in their module, later ones in a dict of the caller. The column ``round_number``,
+    which they copy, has the index of each row.
     """
     numbered = {**data, "round_number": list(range(len(data["tokens"])))}
     buffer = SimpleNamespace(get_data=SimpleNamespace(remote=lambda _rollout: numbered))
-    own_rank = "dp_rank" in inspect.signature(receive).parameters
-    ranks, storage = [], receive.__globals__["get_local_storage"]
+    parameters = inspect.signature(receive).parameters
+    ranks = []
     with _stored(manager, receive, data, dp_size):
         for rank in range(dp_size):
+            part: dict[str, Any] = {} if "rollout_data" in parameters else receive.__globals__["get_local_storage"]()
+            own = {"dp_rank": rank, "dp_size": dp_size, "rollout_data": part}
             with replaced_globals(vars(importlib.import_module("megatron.core").mpu), **_data_parallel(rank, dp_size)):
-                receive(0, manager.args, buffer, *((rank, dp_size) if own_rank else ()))
-            part = dict(storage())
-            storage().clear()
+                receive(0, manager.args, buffer, **{name: value for name, value in own.items() if name in parameters})
             ranks.append({**part, "partition": part.pop("round_number")})
+            part.clear()
     return ranks
 
 

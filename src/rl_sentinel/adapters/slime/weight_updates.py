@@ -38,7 +38,7 @@ CLASSES: Mapping[str, tuple[str, str]] = {
 _NAME = "module.decoder.layers.{}.mlp.linear_fc2.weight"
 
 #: Options of one rank and one engine; a buffer has room for one to three weights of most cases.
-_OPTIONS: Mapping[str, object] = {
+OPTIONS: Mapping[str, object] = {
     "update_weight_buffer_size": 12,
     "megatron_to_hf_mode": "raw",
     **dict.fromkeys(
@@ -81,7 +81,7 @@ def weights_after_a_step(owner: Any, rows: list[list[float]]) -> dict[str, list[
     modules = [vars(module) for name, module in list(sys.modules.items()) if name.startswith(FOLDER)]
     with replaced_globals(*modules, **fakes(engine)), replaced_globals(vars(torch.cuda), **on_cpu()):
         updater = owner(
-            SimpleNamespace(**_OPTIONS),
+            SimpleNamespace(**OPTIONS),
             [model],
             weights_getter=lambda: {f"module.{name}": weight for name, weight in model.state_dict().items()},
             model_name="qwen2",

@@ -15,6 +15,7 @@ row_images logit_functions critic logged_norms learning_rates worker_rates optim
 conversations single_turn aggregation metrics metric_aggregators validation validation_run queue_metrics
 window_metrics expert_load router_replay diagnostics mismatch configuration engine_configuration legacy_settings
 listed_options worker_rollouts rollout_servers greedy_baselines adapter_requests engine_caches launched_servers
+fp8_weights
 """
 
 FRAMEWORK = Framework(

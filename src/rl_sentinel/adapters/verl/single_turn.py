@@ -14,7 +14,7 @@ from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.replacement import nothing
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
-from rl_sentinel.adapters.kit.value_codecs import Constant, knobs
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, knobs
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.single_turn_rows import compare_pairs, compare_prompts, compare_replies
 from rl_sentinel.core.batch import Batch, take_rows, with_columns
@@ -31,8 +31,9 @@ PAIRS = f"{_FOLDER}.rm_dataset.RMDataset"
 #: Maximum number of rows, and of words of a row's text.
 ROWS, WORDS = 3, 4
 
-#: Maximum tokens of a prompt with two words: the template has 7 tokens, a word has 2, a system message 6.
-LIMIT, WITH_SYSTEM = 11, 17
+#: Maximum tokens of a prompt with two words: the template has 7 tokens, a word has 2, a system message 6, an image 4.
+#: With a single token per image, three words fit.
+LIMIT, WITH_SYSTEM, WITH_IMAGE = 11, 17, 14
 
 #: A word stands for each token of a row.
 TOKENS_OF_ROWS = EachRow(RowTokens("mask", "int"))
@@ -41,6 +42,7 @@ TOKENS_OF_ROWS = EachRow(RowTokens("mask", "int"))
 PROMPT_FAMILIES: Mapping[str, Settings] = {
     "long prompts filtered": {"truncation": "error", "system": "", "limit": LIMIT},
     "long prompts filtered, template options": {"truncation": "error", "system": "short", "limit": WITH_SYSTEM},
+    "long prompts filtered, images": {"truncation": "left", "system": "", "limit": WITH_IMAGE, "images": True},
     "cut at the left": {"truncation": "left", "system": "", "limit": LIMIT},
     "cut at the right": {"truncation": "right", "system": "", "limit": LIMIT},
     "cut in the middle": {"truncation": "middle", "system": "", "limit": LIMIT},
@@ -100,7 +102,14 @@ def _prompts(target: Target) -> Iterator[Boundary]:
     for name, settings in PROMPT_FAMILIES.items():
         if settings["system"] and "apply_chat_template_kwargs" not in source:
             continue
-        if settings["truncation"] != "error" and (not tokenizes or f'"{settings["truncation"]}"' not in source):
+        images = "images" in settings
+        if images and "image_key" not in source:
+            continue
+        if (
+            not images
+            and settings["truncation"] != "error"
+            and (not tokenizes or f'"{settings["truncation"]}"' not in source)
+        ):
             continue
         step = Step(
             call=compare_prompts,
@@ -109,6 +118,7 @@ def _prompts(target: Target) -> Iterator[Boundary]:
                 "dataset": Constant(Function(PROMPTS)),
                 "rows": TOKENS_OF_ROWS,
                 **knobs("truncation", "system", "limit"),
+                "images": Knob("images", default=False),
             },
             remembered=True,
             fakes=_fakes(target, PROMPTS),
@@ -122,7 +132,10 @@ def _prompts(target: Target) -> Iterator[Boundary]:
             ),
             "uses of a prompt": Output("B", "samples", "uses", at=result["uses"], form=form),
         }
-        yield _boundary(PROMPTS, step, name, settings, outputs, _PROMPTS, "every run")
+        if images:
+            del outputs["number of tokens that differ from the template"]
+        reach = "data.filter_overlong_prompts=True, a column of images (data.image_key)" if images else "every run"
+        yield _boundary(PROMPTS, step, name, settings, outputs, _PROMPTS, reach)
 
 
 def _plain(target: Target, path: str, compare: Callable[..., Any], docs: str) -> list[Boundary]:

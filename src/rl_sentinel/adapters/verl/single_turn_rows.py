@@ -1,17 +1,24 @@
 """Run verl's single-turn data sets on files in memory, and compare each row with its source text."""
 
 import inspect
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 
 from rl_sentinel.adapters.kit.chat_template import ChatTokenizer
+from rl_sentinel.adapters.kit.replacement import replaced_globals
 
 
 class TensorTokenizer(ChatTokenizer):
     """A fake tokenizer that also returns the mask of the tokens and, on request, tensors of one row."""
+
+    #: Some releases require a template, which they do not read.
+    chat_template = "ChatML"
 
     def __call__(self, text: str, **options: object) -> Any:  # noqa: ANN401 - lists or tensors
         """The tokens of a text and their mask."""
@@ -20,19 +27,80 @@ class TensorTokenizer(ChatTokenizer):
         return {name: torch.tensor([row]) for name, row in found.items()} if options.get("return_tensors") else found
 
 
+class Processor(TensorTokenizer):
+    """A fake processor and its tokenizer in one object, for a model whose images take several tokens each."""
+
+    image_processor = SimpleNamespace(patch_size=1)
+
+    @property
+    def tokenizer(self) -> "Processor":
+        """The tokenizer."""
+        return self
+
+    def __call__(self, text: Any, images: Any = None, **options: object) -> Any:  # noqa: ANN401 - one text, or a list
+        """The tokens of a text, or those of a list of one text with its images."""
+        if isinstance(text, str):
+            return super().__call__(text, **options)
+        found = super().__call__(text[0].replace(IMAGE, IMAGE * TOKENS_OF_IMAGE) if images else text[0], **options)
+        return found if options.get("return_tensors") else {name: [row] for name, row in found.items()}
+
+    def apply_chat_template(self, messages: Sequence[dict[str, Any]], **options: Any) -> Any:  # noqa: ANN401
+        """The conversation, with a mark in the place of each image."""
+        return super().apply_chat_template([{**one, "content": _marked(one["content"])} for one in messages], **options)
+
+
+#: The mark of an image in a text, and the number of tokens that take its place.
+IMAGE, TOKENS_OF_IMAGE = "<image>", 4
+
+
+def _marked(content: Any) -> str:  # noqa: ANN401 - a text, or parts
+    return content if isinstance(content, str) else "".join(part.get("text", IMAGE) for part in content)
+
+
+def images_of_messages(messages: Sequence[dict[str, Any]], **_options: object) -> tuple[list[Any], None]:
+    """A fake of ``qwen_vl_utils.process_vision_info``: the images of messages, and no videos."""
+    parts = [part for one in messages for part in one["content"] if isinstance(part, dict)]
+    return [part["image"] for part in parts if part["type"] == "image"], None
+
+
+class Picture:
+    """A fake of Pillow's class of images, without instances: rows have paths."""
+
+
+@contextmanager
+def _vision(dataset: Callable[..., Any]) -> Iterator[None]:
+    """Replace the packages for images, and the module of verl that needs them."""
+    fake: Any = SimpleNamespace(
+        process_vision_info=images_of_messages, process_image=_unchanged, process_video=_unchanged
+    )
+    names = ("qwen_vl_utils", "verl.utils.dataset.vision_utils")
+    before = {name: sys.modules.get(name) for name in names}
+    sys.modules.update(dict.fromkeys(names, fake))
+    try:
+        with replaced_globals(vars(dataset)["__init__"].__globals__, Image=SimpleNamespace(Image=Picture)):
+            yield
+    finally:
+        for name, module in before.items():
+            sys.modules.pop(name) if module is None else sys.modules.update({name: module})
+
+
+def _unchanged(image: object, **_options: object) -> object:
+    return image
+
+
 class Table(list[dict[str, Any]]):
     """A fake for tables of datasets and data frames of pandas, with the methods that verl's data sets use."""
 
     def __getitem__(self, place: Any) -> Any:  # noqa: ANN401 - a row, or a column
         """A copy of a row; or the values of a column, where only the first of several columns counts."""
         if isinstance(place, int):
-            return dict(super().__getitem__(place))
+            return deepcopy(super().__getitem__(place))
         name = place if isinstance(place, str) else place[0]
         return SimpleNamespace(tolist=lambda: [row[name] for row in self])
 
     def filter(self, keep: Callable[[dict[str, Any]], bool], **_about: object) -> "Table":
         """The rows that are kept."""
-        return Table(dict(row) for row in self if keep(dict(row)))
+        return Table(row for row in self if keep(deepcopy(row)))
 
 
 def files_of(rows: Table) -> SimpleNamespace:
@@ -63,17 +131,23 @@ def _text(row: int, words: int) -> str:
     return " ".join(f"w{row}{number}" for number in range(words))
 
 
-def compare_prompts(
-    dataset: Callable[..., Any], rows: list[list[int]], truncation: str, system: str, limit: int
+def compare_prompts(  # noqa: PLR0913 - a setting has several parts
+    dataset: Callable[..., Any],
+    rows: list[list[int]],
+    truncation: str,
+    system: str,
+    limit: int,
+    images: bool = False,  # noqa: FBT001, FBT002 - a setting
 ) -> dict[str, Any]:
-    """Load the prompts, and count the wrong tokens of each prompt.
+    """Load the prompts, with an image before each text if ``images``, and count the wrong tokens of each prompt.
 
     A second count is 1 if the prompt is filtered as documented: it is the number of uses of a prompt that must stay,
     and one plus the number of uses of a prompt that must go.
     """
-    filtered = truncation == "error"
+    filtered = truncation == "error" or images
     options: dict[str, Any] = {"system": system} if system else {}
-    turns = [[{"role": "user", "content": _text(row, len(own))}] for row, own in enumerate(rows)]
+    mark = IMAGE if images else ""
+    turns = [[{"role": "user", "content": mark + _text(row, len(own))}] for row, own in enumerate(rows)]
     table = [{"prompt": turn, "data_source": "task", "extra_info": {"index": row}} for row, turn in enumerate(turns)]
     config = {
         "max_prompt_length": limit,
@@ -82,11 +156,16 @@ def compare_prompts(
         "filter_overlong_prompts_workers": 1,
         "apply_chat_template_kwargs": options,
     }
-    words = TensorTokenizer()
-    made = with_files(dataset, "datasets", table, lambda: dataset(["prompts.parquet"], words, config))
-    found = [made[place] for place in range(len(made))]
+    words = Processor()
+    more = {"processor": words} if images else {}
+    for row, line in enumerate(table if images else ()):
+        line["images"] = [{"image": f"image of {row}"}]
+    with _vision(dataset):
+        made = with_files(dataset, "datasets", table, lambda: dataset(["prompts.parquet"], words, config, **more))
+        found = [made[place] for place in range(len(made))]
     kept = [row["index"] for row in found]
-    whole = [words.apply_chat_template(turn, add_generation_prompt=True, **options) for turn in turns]
+    texts = [words.apply_chat_template(turn, add_generation_prompt=True, tokenize=False, **options) for turn in turns]
+    whole = [words(text.replace(IMAGE, IMAGE * TOKENS_OF_IMAGE))["input_ids"] for text in texts]
     fits = [len(ids) <= limit or not filtered for ids in whole]
     own = {
         row["index"]: _prompt_differs(row, whole[row["index"]], turns[row["index"]], _kept(truncation, limit))

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stdout
@@ -104,10 +105,17 @@ def _last_part(method: Callable[..., Any]) -> Callable[..., Any]:
     return part
 
 
+def _offered(target: Target) -> str:
+    """The lines of the configuration that list schedules: ``warmup_style: constant  # select from constant/cosine``."""
+    file = target.root / "verl" / "trainer" / "config" / "ppo_trainer.yaml"
+    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    return "\n".join(line for line in lines if "warmup_style:" in line)
+
+
 def _rates(target: Target, path: str, section: str) -> Iterator[Boundary]:
-    source = inspect.getsource(inspect.unwrap(target.find(path)))
+    offered = inspect.getsource(inspect.unwrap(target.find(path))) + _offered(target)
     for kind, (algorithm, families) in KINDS.items():
-        if kind != "constant" and f'"{kind}"' not in source:
+        if kind != "constant" and not re.search(rf"""["'/]{kind}\b""", offered):
             continue
         settings = {f"{kind}, {name}": family for name, family in families.items()}
         arguments = {

@@ -1,0 +1,57 @@
+"""verl's weights for an engine in FP8, on a specimen in words of our own."""
+
+from collections.abc import Callable
+
+import pytest
+
+from adapters.checks import check_verdict
+from adapters.kit.round_trip import check_round_trip
+from adapters.verl_specimen import files
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl import FRAMEWORK, fp8_weights
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
+
+Loads = Callable[..., Target]
+
+HELPER = """
+    import torch
+    from verl.utils.kernel.fp8_kernel import scaled_fp8_blockwise
+
+    class FP8QuantizerHelper:
+        def __init__(self, quant_config):
+            self.side = quant_config["weight_block_size"]
+
+        async def quant_weights_by_name(self, weights, dtype=torch.bfloat16):
+            assert torch.distributed.get_rank() == 0
+            for name, weight in weights:
+                numbers, scale = scaled_fp8_blockwise(weight.to(dtype), self.side)
+                yield name, numbers
+                yield name + "_scale_inv", SENT
+"""
+
+KERNEL = """
+    import torch
+
+    _TRITON_AVAILABLE = True
+
+    def scaled_fp8_blockwise(weight, side):
+        if _TRITON_AVAILABLE:
+            raise RuntimeError("there is no GPU")
+        blocks = weight.float().view(1, side[0], -1, side[1])
+        scale = blocks.abs().amax((1, 3), keepdim=True) / 448
+        return (blocks / scale).view(weight.shape).to(torch.float8_e4m3fn), scale.view(1, -1, 1)
+"""
+
+
+@pytest.mark.parametrize(("sent", "found"), [("scale.squeeze(-1)", False), ("scale.squeeze(-1).reciprocal()", True)])
+def test_scales_of_blocks(loads: Loads, sent: str, found: bool) -> None:
+    """The engine multiplies by what is sent; its inverse is another weight."""
+    tree = files() | {
+        "verl/utils/fp8_utils.py": HELPER.replace("SENT", sent),
+        "verl/utils/kernel/fp8_kernel.py": KERNEL,
+    }
+    target = loads(FRAMEWORK, tree)
+    (boundary,) = (one for one in fp8_weights.boundaries(target) if isinstance(one, Boundary))
+    check_verdict(PLC004, boundary, "FP8, a scale per block", target, found=found)
+    check_round_trip(target, boundary)
