@@ -1,6 +1,7 @@
 """PLC005: a sound, a broken and a refusing specimen."""
 
 import re
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -26,9 +27,16 @@ def _on_the_last_token(batch: Batch) -> Tensor:
     return reward * batch.mask
 
 
-def test_sound() -> None:
-    """An outcome that belongs to the row arrives, also where it is standardized in pairs."""
-    judgement = judged(LAW, specimen(_standardized, reads="reward group mask", claims=CLAIMS))
+def _share_of_the_mean(batch: Batch) -> Tensor:
+    same = (batch.group.unsqueeze(0) == batch.group.unsqueeze(1)).float()
+    mean = same @ batch.reward / same.sum(dim=1)
+    return ((batch.reward - mean) / (mean + 1e-6)).unsqueeze(1) * batch.mask
+
+
+@pytest.mark.parametrize("value", [_standardized, _share_of_the_mean])
+def test_sound(value: Callable[[Batch], Tensor]) -> None:
+    """An outcome that belongs to the row arrives, also where it is standardized in pairs, or divided by their mean."""
+    judgement = judged(LAW, specimen(value, reads="reward group mask", claims=CLAIMS))
     assert judgement.found is None
     assert judgement.tried > 0
 

@@ -135,9 +135,7 @@ def claims_from_options(stage: Stage, algorithm: str, texts: Iterable[str]) -> C
             f"--algorithm is {algorithm!r}, which does not exist at stage {stage}: {nearest(name, known)} ({PAGE})"
         )
     keys = [text.partition("=")[0] for text in texts]
-    usual = {**USUAL.get(stage, {}).get(name, {}), **more}
-    if f"deviation-of={BATCH}" in texts:
-        usual["scope"] = BATCH
+    usual = _usual(stage, name, more, of_batch=f"deviation-of={BATCH}" in texts)
     implied = {key: value for key, value in usual.items() if key not in keys}
     dropped = {text for text in texts if text.partition("=")[2] == DROPPED and text.partition("=")[0] in _keys(stage)}
     unstated = {text.partition("=")[0] for text in dropped} & set(usual)
@@ -148,6 +146,24 @@ def claims_from_options(stage: Stage, algorithm: str, texts: Iterable[str]) -> C
     if claimed.algorithm and spelt in ALIASES:
         claimed = replace(claimed, algorithm=replace(claimed.algorithm, cite=f"{STATED_AS}{spelt}"))
     return claimed
+
+
+def with_implied(stage: Stage, algorithm: str, more: Mapping[str, str], stated: Mapping[str, str]) -> dict[str, str]:
+    """The claims that an algorithm implies, with ``more`` of a method, replaced by those stated; ``none`` drops one.
+
+    Example:
+        >>> from rl_sentinel.adapters.user_claims import with_implied
+        >>> with_implied("advantage", "grpo", {}, {"deviation-of": "batch", "credit": "none"})["scope"]
+        'batch'
+    """
+    usual = _usual(stage, algorithm, more, of_batch=stated.get("deviation-of") == BATCH)
+    return {key: value for key, value in {**usual, **stated}.items() if value != DROPPED}
+
+
+def _usual(stage: Stage, algorithm: str, more: Mapping[str, str], *, of_batch: bool) -> dict[str, str]:
+    """The claims that an algorithm implies; a deviation of the batch lets all rows influence a row."""
+    usual = {**USUAL.get(stage, {}).get(algorithm, {}), **more}
+    return usual | {"scope": BATCH} if of_batch else usual
 
 
 def known_algorithms(stage: Stage) -> list[str]:

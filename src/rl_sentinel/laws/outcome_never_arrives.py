@@ -2,8 +2,9 @@
 
 What it says:
     The outcome of a response reaches its last trained token, whatever token is masked: moving it by
-    1 or by 100, up or down, moves the advantage there, at least once in the same direction. The outcome of a
-    trajectory is at its last step. It reaches each step that trains, also if the last step does not.
+    1 or by 100, up or down, moves the advantage there, at least once in the same direction, as it is or
+    where all outcomes are 1 higher. The outcome of a trajectory is at its last step. It reaches each step
+    that trains, also if the last step does not.
 
 Why it matters:
     An outcome is often written on the last token. If that token is masked, and rewards are multiplied by the mask, the
@@ -31,7 +32,7 @@ Seen in:
     See the audit's reports.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor
@@ -119,15 +120,10 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     before = ask(case).values
     places = {name: _last_trained(batch, reached, before[name]) for name in advantages(boundary)}
     arrived = {name: torch.zeros_like(where) for name, where in places.items()}
-    changed, after, amount = batch, before, 0.0
-    for amount in AMOUNTS:
-        changed = outcome_moved(batch, boundary.reads, torch.arange(batch.rows, device=batch.device) == row, amount)
-        after = ask(with_batch(case, changed)).values
-        for name in places:
-            rise = (after[name] - before[name]) * (1 if amount > 0 else -1)
-            arrived[name] |= ~(rise <= STILL)  # DEG001 reports nan
-        if all(bool(arrived[name][where].all()) for name, where in places.items()):
-            break
+    changed, after, amount = _move(ask, case, places, arrived)
+    if not _all_arrived(places, arrived):  # a share of the mean of a pair is the same for all rewards beside a 0
+        everyone = torch.ones(batch.rows, dtype=torch.bool, device=batch.device)
+        _move(ask, with_batch(case, outcome_moved(batch, boundary.reads, everyone, 1.0)), places, arrived)
     column = "reward" if "reward" in boundary.reads else "reward_parts"
     change = change_of(column, batch, changed, f"the outcome of row {row}")
     reason = "an outcome must reach the last trained token of its response"
@@ -138,6 +134,30 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
     for name, moved in arrived.items():
         results = {name: (before[name], after[name])}
         yield Moves(name, change, moved, results, places[name], direction=direction, still=STILL, reason=reason)
+
+
+def _move(
+    ask: Ask, case: Case, places: Mapping[str, Tensor], arrived: dict[str, Tensor]
+) -> tuple[Batch, Mapping[str, Tensor], float]:
+    """Move the outcome of a row until it has arrived everywhere, and note in ``arrived`` where it has.
+
+    Returns the last batch, the outputs for it, and the last amount.
+    """
+    changed, before, amount = case.batch, ask(case).values, 0.0
+    after, row = before, torch.arange(case.batch.rows, device=case.batch.device) == int(case.draw["row"] or 0)
+    for amount in AMOUNTS:
+        changed = outcome_moved(case.batch, ask.boundary.reads, row, amount)
+        after = ask(with_batch(case, changed)).values
+        for name in places:
+            rise = (after[name] - before[name]) * (1 if amount > 0 else -1)
+            arrived[name] = arrived[name] | ~(rise <= STILL)  # DEG001 reports nan
+        if _all_arrived(places, arrived):
+            break
+    return changed, after, amount
+
+
+def _all_arrived(places: Mapping[str, Tensor], arrived: Mapping[str, Tensor]) -> bool:
+    return all(bool(arrived[name][where].all()) for name, where in places.items())
 
 
 LAW = Law(

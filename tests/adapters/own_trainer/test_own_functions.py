@@ -217,6 +217,8 @@ def advantages(reward, live):
         ({"algorithm": "grpo"}, "group"),
         ({"algorithm": "Dr. GRPO"}, "group"),
         ({"algorithm": "grpo", "scope": "batch"}, "batch"),
+        ({"algorithm": "grpo", "deviation-of": "batch"}, "batch"),
+        ({"algorithm": "grpo", "scope": "none"}, None),
         ({}, None),
     ],
 )

@@ -9,7 +9,7 @@ from typing import Any
 from rl_sentinel.adapters.kit.numbers import numbers_by_name
 from rl_sentinel.adapters.own_trainer.batch_episodes import TRAIN
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.user_claims import USUAL, algorithm_of, known_algorithms, names_method
+from rl_sentinel.adapters.user_claims import algorithm_of, known_algorithms, names_method, with_implied
 from rl_sentinel.core.batch import COLUMNS
 from rl_sentinel.core.boundary import Stage
 from rl_sentinel.core.case import Settings
@@ -102,9 +102,10 @@ def stated_claims(composed: Composition, table: str, stage: Stage) -> dict[str, 
     of_other = bool(algorithm_of(stated, other_stage)[0]) and not names_method(stated, other_stage)
     if not found or (shared and of_other and names_method(stated, stage)):
         return claims
-    usual = USUAL["advantage"].get(found, {}) if stage == "advantage" else {}
-    implied = {key: text for key, text in {**usual, **more}.items() if key != "aggregation"}
-    return implied | claims | {"algorithm": found}
+    more = {key: text for key, text in more.items() if key != "aggregation"}
+    if stage == "advantage":
+        return with_implied(stage, found, more, claims) | {"algorithm": found}
+    return more | claims | {"algorithm": found}
 
 
 def settable_claims(claims: Mapping[str, str], names: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
