@@ -248,6 +248,17 @@ def test_groups_by_position_are_seen_without_claims(tmp_path: Path, more: str, v
     assert GroupsOf(4) in advantages.requires
 
 
+@pytest.mark.parametrize(("axis", "sound"), [("1", True), ("0", False)])
+def test_a_row_per_turn_gives_groups_of_trajectories(tmp_path: Path, axis: str, sound: bool) -> None:
+    """The trainer passes one reward per trajectory, in order."""
+    file = _module(tmp_path, BY_POSITION.replace("mean(1", f"mean({axis}"))
+    more = {"rollout": {**RECIPE["rollout"], "turns": 2, "merged": False}, "estimator": {"name": f"{file}:advantages"}}
+    advantages, _ = boundaries(TARGET, {**RECIPE, **more})
+    crashes, formula = _judged(CRASHES, advantages), _judged(FORMULA, advantages)
+    assert (crashes.tried > 0, crashes.found) == (True, None)
+    assert (formula.tried > 0, formula.found is None) == (True, sound)
+
+
 @pytest.mark.parametrize(
     "value", ["reward - reward.mean()", "torch.where(group[:, None] == group, reward, 0.0).sum(1)"]
 )

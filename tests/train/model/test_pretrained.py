@@ -142,6 +142,37 @@ def test_damaged_weights_are_one_line(monkeypatch: pytest.MonkeyPatch, error: Ex
     assert "\n" not in str(raised.value)
 
 
+@extra
+@pytest.mark.filterwarnings("ignore")  # warnings of transformers
+@pytest.mark.parametrize("family", ["OPT", "GPT2", "Llama"])
+def test_recomputed_layers_have_no_dropout(family: str) -> None:
+    """OPT's layers call dropout themselves; GPT-2 has its layers under another name."""
+    import transformers  # noqa: PLC0415 - an extra
+
+    sizes: dict[str, Any] = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 2, "vocab_size": 11}
+    sizes |= {"OPT": {"ffn_dim": 16, "word_embed_proj_dim": 8, "dropout": 0.5}, "Llama": {"intermediate_size": 16}}.get(
+        family, {"resid_pdrop": 0.5}
+    )
+    made = getattr(transformers, f"{family}Config")(**sizes)
+    head = {"GPT2": "GPT2LMHeadModel"}.get(family, f"{family}ForCausalLM")
+    model = PretrainedModel(getattr(transformers, head)(made).train(mode=False))
+    token = torch.tensor([[2, 5, 9, 1]])
+    before = model(token)
+    model.enable_recompute()
+    torch.testing.assert_close(model(token), before)
+    assert len(model.layers) == 2
+
+
+def test_a_model_without_a_list_of_layers_is_one_line() -> None:
+    inner = SimpleNamespace(get_decoder=lambda: torch.nn.Linear(1, 1), config=SimpleNamespace(num_hidden_layers=2))
+    model = PretrainedModel(torch.nn.Linear(1, 1), projects=False)
+    object.__setattr__(model, "inner", inner)
+    with pytest.raises(
+        SentinelError, match=r"^policy.load is a SimpleNamespace without a list of 2 layers, which poli"
+    ):
+        _ = model.layers
+
+
 def test_a_critic_needs_hidden_states() -> None:
     policy = Policy(PretrainedModel(torch.nn.Linear(2, 2), projects=False), SimpleNamespace(padding=0, ends=(1,)))
     assert build_critic(policy, None) is None

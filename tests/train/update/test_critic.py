@@ -49,7 +49,7 @@ def test_value_precedes_its_token() -> None:
     assert (laid.rollout.value[row, length:] == 0).all()
     changed = laid.token.clone()
     changed[row, start + 1] += 1
-    moved = critic.predict(replace(laid, token=changed), size=99)
+    moved = critic.predict(replace(laid, token=changed), update=recipe(**GAE).update)
     torch.testing.assert_close(moved[row, :2], laid.rollout.value[row, :2])
 
 
@@ -65,13 +65,14 @@ def test_returns_are_advantage_plus_value() -> None:
 @pytest.mark.on_cpu
 def test_fit_reduces_the_loss_for_parts_of_any_size() -> None:
     values = []
-    for rows in (99, 3):
-        config = recipe(**{**GAE, "update": {"prompts": 4, "rows": rows}})
+    for limit in ({"rows": 99}, {"rows": 3}, {"tokens": 20}):
+        config = recipe(**{**GAE, "update": {"prompts": 4, **limit}})
         critic, batch, ready = _build(config)
         fits = [critic.fit(batch.laid, ready, update=config.update, order=rng.torch_generator(n)) for n in range(20)]
         assert fits[-1].loss < fits[0].loss / 2
-        values.append(critic.predict(batch.laid, size=99))
-    torch.testing.assert_close(*values, atol=1e-4, rtol=1e-4)
+        values.append(critic.predict(batch.laid, update=config.update))
+    for value in values[1:]:
+        torch.testing.assert_close(values[0], value, atol=1e-4, rtol=1e-4)
 
 
 def test_run_with_a_critic_resumes_to_the_same_bytes(tmp_path: Path) -> None:
@@ -82,6 +83,20 @@ def test_run_with_a_critic_resumes_to_the_same_bytes(tmp_path: Path) -> None:
     (max((tmp_path / "checkpoints").iterdir()) / "seal.json").unlink()
     train(recipe(tmp_path, **more), cache=folder_cache(tmp_path / "cache"))
     assert (tmp_path / "metrics.jsonl").read_bytes() == whole
+
+
+@pytest.mark.parametrize("limit", [{"rows": 3}, {"tokens": 20}])
+def test_parts_are_as_small_as_those_of_the_policy(limit: dict[str, int]) -> None:
+    config = recipe(**{**GAE, "update": {"prompts": 4, **limit}})
+    critic, batch, ready = _build(config)
+    shapes: list[torch.Size] = []
+    critic.model.register_forward_pre_hook(lambda _model, given: shapes.append(given[0].shape))
+    critic.fit(batch.laid, ready, update=config.update, order=rng.torch_generator(0))
+    critic.predict(batch.laid, update=config.update)
+    assert sum(rows for rows, _ in shapes) == 2 * len(batch.laid.length)
+    for rows, width in shapes:
+        assert rows <= limit.get("rows", 99)
+        assert rows == 1 or rows * width <= limit.get("tokens", 999)
 
 
 def test_layers_are_computed_again_for_the_same_fit() -> None:

@@ -176,7 +176,7 @@ def _models(composed: Composition, batch: Batch, rows: list[int], reads: frozens
 
 
 def _critic(batch: Batch, rows: list[int]) -> SimpleNamespace:
-    return SimpleNamespace(predict=lambda _rows, size: _model_output(batch, "value", rows))  # noqa: ARG005 - its signature
+    return SimpleNamespace(predict=lambda _rows, update: _model_output(batch, "value", rows))  # noqa: ARG005 - its signature
 
 
 def _model_output(batch: Batch, column: str, rows: list[int]) -> Tensor:

@@ -1,6 +1,7 @@
 """Estimators that take the responses of a prompt from the order of the rows, not from prompt ids."""
 
 import inspect
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -12,34 +13,55 @@ from rl_sentinel.adapters.kit.user_arguments import probe_batch
 from rl_sentinel.adapters.kit.user_layouts import Domains
 from rl_sentinel.adapters.own_trainer.composition import Composition, stated_claims
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.batch import Batch, take_rows
+from rl_sentinel.core.batch import Batch, take_rows, with_columns
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.case import Settings
+from rl_sentinel.core.codec import Inputs
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.search.preconditions import repeats_trajectory
 
 
 def with_groups(composed: Composition, boundary: Boundary, numbers: Settings) -> Boundary:
     """The boundary of an estimator; one that groups by position gets batches in the order of the trainer's.
 
-    The trainer passes ``rollout.responses`` adjacent responses per prompt. Without them such an estimator fails, or
-    compares responses of different prompts.
+    The trainer passes ``rollout.responses`` adjacent responses per prompt, one row each: of trajectories with a row per
+    turn, the last one. Without them such an estimator fails, or compares responses of different prompts.
 
     Raises:
         SentinelError: if a parameter of the estimator has another number of responses.
     """
     rollout, claims = composed.recipe.rollout, stated_claims(composed, "estimator", "advantage")
-    if rollout.responses == 1 or (rollout.turns > 1 and not rollout.merged):
+    if rollout.responses == 1:
         return boundary
     groups = FixedGroups(rollout.responses)
-    by_position = _depends_on_position(composed.target, boundary, groups)
+    by_step = rollout.turns > 1 and not rollout.merged
+    whole = replace(boundary, domain=_in_turn(boundary.domain, one_step)) if by_step else boundary
+    by_position = _depends_on_position(composed.target, whole, groups)
     if "group" not in inspect.signature(composed.selection.choices.estimator).parameters:
         sizes = [name for name in numbers if role_of(name) == "group_size"]
         _require_size({name: numbers[name] for name in sizes}, rollout.responses)
         by_position = by_position or bool(sizes) or claims.get("scope") == "group"
     if not by_position:
         return boundary
-    domain = Domains((boundary.domain, groups) if boundary.domain else (groups,))
-    return replace(boundary, domain=domain, requires=(*BY_POSITION, GroupsOf(groups.size)))
+    requires = (*BY_POSITION, GroupsOf(groups.size), *((has_one_step,) if by_step else ()))
+    return replace(whole, domain=_in_turn(whole.domain, groups), requires=requires)
+
+
+def one_step(batch: Batch) -> Batch:
+    """The batch with each row as a trajectory of its own, of one step; unchanged if it is one."""
+    rows = torch.arange(batch.rows, device=batch.device)
+    if not repeats_trajectory(batch) and bool(batch.last_step.all()):
+        return batch
+    return with_columns(batch, trajectory=rows, last_step=torch.ones_like(batch.last_step), step=torch.zeros_like(rows))
+
+
+def has_one_step(inputs: Inputs) -> str:
+    """The reason why a batch has more rows than the estimator gets: a trajectory has several steps."""
+    return "a trajectory has several steps" if repeats_trajectory(inputs.batch) else ""
+
+
+def _in_turn(first: Callable[[Batch], Batch] | None, then: Callable[[Batch], Batch]) -> Domains:
+    return Domains((first, then) if first else (then,))
 
 
 def _require_size(stated: Settings, responses: int) -> None:

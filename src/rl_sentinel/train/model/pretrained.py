@@ -81,6 +81,9 @@ class PretrainedModel(nn.Module):
         """See ``llama.Llama.enable_recompute``."""
         self.inner.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})  # type: ignore[operator]  # as above
         self.recompute = True
+        for layer in self.layers:  # OPT's layers, for one, have dropout of their own in training mode
+            for name in [n for n, value in vars(layer).items() if "drop" in n and isinstance(value, float)]:
+                setattr(layer, name, 0.0)
 
     def new_cache(self, width: int) -> TransformersCache:  # noqa: ARG002 - this cache grows by itself
         """An empty KV cache."""
@@ -90,8 +93,19 @@ class PretrainedModel(nn.Module):
 
     @property
     def layers(self) -> list[nn.Module]:
-        """The layers, which FSDP shards one by one."""
-        return list(self.inner.get_decoder().layers)  # type: ignore[operator]  # a model of transformers
+        """The layers, which FSDP shards one by one.
+
+        Raises:
+            SentinelError: if the model has no list of as many layers as its configuration says.
+        """
+        decoder, number = self.inner.get_decoder(), self.inner.config.num_hidden_layers  # type: ignore[operator,union-attr]  # a model of transformers
+        for part in decoder.children():
+            if isinstance(part, nn.ModuleList) and len(part) == number:
+                return list(part)
+        raise SentinelError(
+            f"policy.load is a {type(self.inner).__name__} without a list of {number} layers, which policy.recompute "
+            "and several processes need: choose another model"
+        )
 
 
 @torch.no_grad()

@@ -20,7 +20,9 @@ from rl_sentinel.signal.value import value_loss
 from rl_sentinel.train.config.settings import CriticSettings, UpdateSettings
 from rl_sentinel.train.model.device import send
 from rl_sentinel.train.model.policy import Policy
+from rl_sentinel.train.run.distributed import ALONE
 from rl_sentinel.train.update.optimizer_step import NonFiniteStepError, take_optimizer_step
+from rl_sentinel.train.update.response_logprobs import sort_by_length
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +53,20 @@ class Critic:
     def values(self, laid: Laid, rows: Int[Tensor, " n"]) -> Float[Tensor, "n T"]:
         """The value before each response token, in reward units; 0 after a response."""
         device = next(self.model.parameters()).device
-        values = self.model(send(laid.token[rows], device))[..., 0]
+        longest = int((laid.prompt_length + laid.length)[rows].max())
+        values = self.model(send(laid.token[rows, :longest], device))[..., 0]
         lengths = {"prompt_length": send(laid.prompt_length[rows], device), "length": send(laid.length[rows], device)}
         width = laid.rollout.mask.shape[1]  # type: ignore[union-attr]  # laid out padded
         return response_aligned(values, **lengths, width=width, predicts_next=True)
 
     @torch.no_grad()
-    def predict(self, laid: Laid, *, size: int) -> Float[Tensor, "B T"]:
-        """Values of all rows without a gradient, ``size`` rows at a time."""
+    def predict(self, laid: Laid, *, update: UpdateSettings) -> Float[Tensor, "B T"]:
+        """Values of all rows without a gradient, in parts as in the update."""
         rows = torch.arange(len(laid.length), device=laid.token.device)
-        return torch.cat([self.values(laid, part) for part in torch.split(rows, size)]).to(rows.device)
+        values = torch.zeros(laid.rollout.mask.shape, device=rows.device)  # type: ignore[union-attr]  # laid out padded
+        for part in _parts(laid, rows, update):
+            values[part] = self.values(laid, part).to(rows.device)
+        return values
 
     def fit(self, laid: Laid, ready: Ready, *, update: UpdateSettings, order: torch.Generator) -> FitResult:
         """Fit the values to the returns, with mini-batches of prompts as in the policy update.
@@ -100,7 +106,7 @@ class Critic:
         self.model.zero_grad()
         whole, total = aggregation("token-mean", mask=mask[rows]), 0.0
         try:
-            for part in torch.split(rows, update.rows):
+            for part in _parts(laid, rows, update):
                 values = self.values(laid, part)
                 loss = value_loss(
                     values,
@@ -122,6 +128,12 @@ class Critic:
             columns = {"returns": returns, "mask": mask}
             raise CriticStepError(f"critic: {error}", rows, state | columns) from error
         return total
+
+
+def _parts(laid: Laid, rows: Int[Tensor, " n"], update: UpdateSettings) -> list[Int[Tensor, " m"]]:
+    """Parts of similar length, of at most ``update.rows`` rows and ``update.tokens`` tokens."""
+    lengths = laid.prompt_length + laid.length
+    return ALONE.own_parts(sort_by_length(laid, rows), size=update.rows, budget=update.tokens, lengths=lengths)
 
 
 def build_critic(policy: Policy, settings: CriticSettings | None, *, recompute: bool = False) -> Critic | None:

@@ -86,7 +86,7 @@ def build_training_batch(  # noqa: PLR0913 - the components, the models, the epi
         laid.rollout,
         old_logprob=laid.rollout.rollout_logprob if old is None else old,
         ref_logprob=ref,
-        value=None if critic is None else critic.predict(laid, size=update.rows),
+        value=None if critic is None else critic.predict(laid, update=update),
         pi_squared=squares,
     )
     laid = replace(laid, rollout=columns)
