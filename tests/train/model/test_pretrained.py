@@ -150,9 +150,12 @@ def test_recomputed_layers_have_no_dropout(family: str) -> None:
     import transformers  # noqa: PLC0415 - an extra
 
     sizes: dict[str, Any] = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 2, "vocab_size": 11}
-    sizes |= {"OPT": {"ffn_dim": 16, "word_embed_proj_dim": 8, "dropout": 0.5}, "Llama": {"intermediate_size": 16}}.get(
-        family, {"resid_pdrop": 0.5}
-    )
+    of_family: dict[str, dict[str, Any]] = {
+        "OPT": {"ffn_dim": 16, "word_embed_proj_dim": 8, "dropout": 0.5},
+        "GPT2": {"resid_pdrop": 0.5},
+        "Llama": {"intermediate_size": 16},
+    }
+    sizes |= of_family[family]
     made = getattr(transformers, f"{family}Config")(**sizes)
     head = {"GPT2": "GPT2LMHeadModel"}.get(family, f"{family}ForCausalLM")
     model = PretrainedModel(getattr(transformers, head)(made).train(mode=False))
