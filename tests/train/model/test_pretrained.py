@@ -166,6 +166,19 @@ def test_recomputed_layers_have_no_dropout(family: str) -> None:
     assert len(model.layers) == 2
 
 
+@extra
+@pytest.mark.filterwarnings("ignore")  # warnings of transformers
+@pytest.mark.parametrize(("cap", "plain"), [(None, True), (30.0, False)])
+def test_capped_logits_are_no_plain_product(cap: float | None, plain: bool) -> None:
+    """The logits of a small random model are so small that the cap does not show."""
+    import transformers  # noqa: PLC0415 - an extra
+
+    sizes = {"hidden_size": 8, "intermediate_size": 16, "num_attention_heads": 2, "num_key_value_heads": 1}
+    more = {"num_hidden_layers": 1, "vocab_size": 11, "head_dim": 4, "final_logit_softcapping": cap}
+    model = transformers.Gemma2ForCausalLM(transformers.Gemma2Config(**sizes, **more))
+    assert (PretrainedModel(model.train(mode=False)).head is not None) is plain
+
+
 def test_a_model_without_a_list_of_layers_is_one_line() -> None:
     inner = SimpleNamespace(get_decoder=lambda: torch.nn.Linear(1, 1), config=SimpleNamespace(num_hidden_layers=2))
     model = PretrainedModel(torch.nn.Linear(1, 1), projects=False)

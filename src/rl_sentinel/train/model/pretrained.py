@@ -114,6 +114,8 @@ def _projects(inner: nn.Module) -> bool:
     head = getattr(inner, "get_output_embeddings", lambda: None)()
     if head is None or getattr(head, "bias", None) is not None or not hasattr(inner, "get_decoder"):
         return False
+    if getattr(inner.config, "final_logit_softcapping", None):  # not seen while logits are small
+        return False
     token = torch.zeros(1, 1, dtype=torch.long, device=head.weight.device)
     states = inner.get_decoder()(input_ids=token, use_cache=False).last_hidden_state  # type: ignore[operator]  # as above
     return torch.allclose(logits(states, head.weight), inner(input_ids=token, use_cache=False).logits)
