@@ -11,7 +11,7 @@ from rl_sentinel.adapters.kit.prompt_groups import BY_POSITION, FixedGroups, Gro
 from rl_sentinel.adapters.kit.roles import role_of
 from rl_sentinel.adapters.kit.user_arguments import probe_batch
 from rl_sentinel.adapters.kit.user_layouts import Domains
-from rl_sentinel.adapters.own_trainer.composition import Composition, stated_claims
+from rl_sentinel.adapters.own_trainer.composition import Composition
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch, take_rows, with_columns
 from rl_sentinel.core.boundary import Boundary
@@ -30,7 +30,7 @@ def with_groups(composed: Composition, boundary: Boundary, numbers: Settings) ->
     Raises:
         SentinelError: if a parameter of the estimator has another number of responses.
     """
-    rollout, claims = composed.recipe.rollout, stated_claims(composed, "estimator", "advantage")
+    rollout = composed.recipe.rollout
     if rollout.responses == 1:
         return boundary
     groups = FixedGroups(rollout.responses)
@@ -40,7 +40,7 @@ def with_groups(composed: Composition, boundary: Boundary, numbers: Settings) ->
     if "group" not in inspect.signature(composed.selection.choices.estimator).parameters:
         sizes = [name for name in numbers if role_of(name) == "group_size"]
         _require_size({name: numbers[name] for name in sizes}, rollout.responses)
-        by_position = by_position or bool(sizes) or claims.get("scope") == "group"
+        by_position = by_position or bool(sizes)
     if not by_position:
         return boundary
     requires = (*BY_POSITION, GroupsOf(groups.size), *((has_one_step,) if by_step else ()))
