@@ -85,7 +85,7 @@ def test_run_with_a_critic_resumes_to_the_same_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "metrics.jsonl").read_bytes() == whole
 
 
-@pytest.mark.parametrize("limit", [{"rows": 3}, {"tokens": 20}])
+@pytest.mark.parametrize("limit", [{"rows": 1}, {"rows": 3}, {"tokens": 20}])
 def test_parts_are_as_small_as_those_of_the_policy(limit: dict[str, int]) -> None:
     config = recipe(**{**GAE, "update": {"prompts": 4, **limit}})
     critic, batch, ready = _build(config)
@@ -94,6 +94,9 @@ def test_parts_are_as_small_as_those_of_the_policy(limit: dict[str, int]) -> Non
     critic.fit(batch.laid, ready, update=config.update, order=rng.torch_generator(0))
     critic.predict(batch.laid, update=config.update)
     assert sum(rows for rows, _ in shapes) == 2 * len(batch.laid.length)
+    if limit == {"rows": 1}:  # no padding
+        lengths = (batch.laid.prompt_length + batch.laid.length).tolist()
+        assert sorted(width for _, width in shapes) == sorted(lengths * 2)
     for rows, width in shapes:
         assert rows <= limit.get("rows", 99)
         assert rows == 1 or rows * width <= limit.get("tokens", 999)
