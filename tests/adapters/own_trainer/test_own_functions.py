@@ -219,6 +219,7 @@ def advantages(reward, live):
         ({"algorithm": "grpo", "scope": "batch"}, "batch"),
         ({"algorithm": "grpo", "deviation-of": "batch"}, "batch"),
         ({"algorithm": "grpo", "scope": "none"}, None),
+        ({"scope": "none"}, None),
         ({}, None),
     ],
 )
@@ -246,6 +247,18 @@ def test_groups_by_position_are_seen_without_claims(tmp_path: Path, more: str, v
     found = _judged(CRASHES, advantages)
     assert (found.tried > 0, found.found) == (True, None)
     assert GroupsOf(4) in advantages.requires
+
+
+@pytest.mark.parametrize("sound", [True, False])
+def test_a_row_per_turn_keeps_the_order_of_rows(tmp_path: Path, sound: bool) -> None:
+    """An estimator that takes any number of rows, four at a time."""
+    value = "torch.cat([part - part.mean() for part in reward.split(4)])" if sound else "reward - reward.mean()"
+    text = "import torch\nCLAIMS = {'algorithm': 'grpo', 'standardized': 'no'}\n"
+    file = _module(tmp_path, f"{text}\ndef advantages(reward, live):\n    return {value} * live\n")
+    more = {"rollout": {**RECIPE["rollout"], "turns": 2, "merged": False}, "estimator": {"name": f"{file}:advantages"}}
+    advantages, _ = boundaries(TARGET, {**RECIPE, **more})
+    formula = _judged(FORMULA, advantages)
+    assert (formula.tried > 0, formula.found is None) == (True, sound)
 
 
 @pytest.mark.parametrize(("axis", "sound"), [("1", True), ("0", False)])

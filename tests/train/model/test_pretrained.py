@@ -144,9 +144,9 @@ def test_damaged_weights_are_one_line(monkeypatch: pytest.MonkeyPatch, error: Ex
 
 @extra
 @pytest.mark.filterwarnings("ignore")  # warnings of transformers
-@pytest.mark.parametrize("family", ["OPT", "GPT2", "Llama"])
+@pytest.mark.parametrize("family", ["OPT", "GPT2", "Llama", "Falcon"])
 def test_recomputed_layers_have_no_dropout(family: str) -> None:
-    """OPT's layers call dropout themselves; GPT-2 has its layers under another name."""
+    """Layers of OPT and Falcon call dropout themselves; GPT-2 has its layers under another name."""
     import transformers  # noqa: PLC0415 - an extra
 
     sizes: dict[str, Any] = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 2, "vocab_size": 11}
@@ -154,6 +154,7 @@ def test_recomputed_layers_have_no_dropout(family: str) -> None:
         "OPT": {"ffn_dim": 16, "word_embed_proj_dim": 8, "dropout": 0.5},
         "GPT2": {"resid_pdrop": 0.5},
         "Llama": {"intermediate_size": 16},
+        "Falcon": {"hidden_dropout": 0.5, "parallel_attn": False, "new_decoder_architecture": False},
     }
     sizes |= of_family[family]
     made = getattr(transformers, f"{family}Config")(**sizes)
@@ -164,6 +165,7 @@ def test_recomputed_layers_have_no_dropout(family: str) -> None:
     model.enable_recompute()
     torch.testing.assert_close(model(token), before)
     assert len(model.layers) == 2
+    assert family != "Falcon" or made.hidden_dropout == 0.5
 
 
 @extra
@@ -179,13 +181,14 @@ def test_capped_logits_are_no_plain_product(cap: float | None, plain: bool) -> N
     assert (PretrainedModel(model.train(mode=False)).head is not None) is plain
 
 
-def test_a_model_without_a_list_of_layers_is_one_line() -> None:
-    inner = SimpleNamespace(get_decoder=lambda: torch.nn.Linear(1, 1), config=SimpleNamespace(num_hidden_layers=2))
+def test_layers_are_the_longest_list_of_the_decoder() -> None:
+    decoder = torch.nn.Module()
+    decoder.norms, decoder.blocks = (torch.nn.ModuleList(torch.nn.Linear(1, 1) for _ in range(n)) for n in (1, 3))
     model = PretrainedModel(torch.nn.Linear(1, 1), projects=False)
-    object.__setattr__(model, "inner", inner)
-    with pytest.raises(
-        SentinelError, match=r"^policy.load is a SimpleNamespace without a list of 2 layers, which poli"
-    ):
+    object.__setattr__(model, "inner", SimpleNamespace(get_decoder=lambda: decoder))
+    assert model.layers == list(decoder.blocks)
+    object.__setattr__(model, "inner", SimpleNamespace(get_decoder=lambda: torch.nn.Linear(1, 1)))
+    with pytest.raises(SentinelError, match=r"^policy.load is a SimpleNamespace without a list of layers, which polic"):
         _ = model.layers
 
 

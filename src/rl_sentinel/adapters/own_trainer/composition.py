@@ -9,7 +9,7 @@ from typing import Any
 from rl_sentinel.adapters.kit.numbers import numbers_by_name
 from rl_sentinel.adapters.own_trainer.batch_episodes import TRAIN
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.user_claims import algorithm_of, known_algorithms, names_method, with_implied
+from rl_sentinel.adapters.user_claims import DROPPED, algorithm_of, known_algorithms, names_method, with_implied
 from rl_sentinel.core.batch import COLUMNS
 from rl_sentinel.core.boundary import Stage
 from rl_sentinel.core.case import Settings
@@ -85,8 +85,9 @@ def stated_claims(composed: Composition, table: str, stage: Stage) -> dict[str, 
     """
     claims, name = dict(composed.selection.claims[STAGES.index(stage)]), composed.tables[table]["name"]
     stated = claims.pop("algorithm", "")
+    kept = {key: text for key, text in claims.items() if text != DROPPED or ":" not in name}
     if not stated or ":" not in name:
-        return claims | ({"algorithm": stated} if stated else {})
+        return kept | ({"algorithm": stated} if stated else {})
     others: Mapping[Stage, tuple[str, Stage]] = {
         "advantage": ("loss", "policy-loss"),
         "policy-loss": ("estimator", "advantage"),
@@ -101,11 +102,11 @@ def stated_claims(composed: Composition, table: str, stage: Stage) -> dict[str, 
     shared = composed.tables[other]["name"].rpartition(":")[0] == name.rpartition(":")[0]
     of_other = bool(algorithm_of(stated, other_stage)[0]) and not names_method(stated, other_stage)
     if not found or (shared and of_other and names_method(stated, stage)):
-        return claims
+        return kept
     more = {key: text for key, text in more.items() if key != "aggregation"}
     if stage == "advantage":
         return with_implied(stage, found, more, claims) | {"algorithm": found}
-    return more | claims | {"algorithm": found}
+    return more | kept | {"algorithm": found}
 
 
 def settable_claims(claims: Mapping[str, str], names: Mapping[str, tuple[str, ...]]) -> dict[str, str]:

@@ -78,14 +78,19 @@ def _depends_on_position(target: Target, boundary: Boundary, groups: FixedGroups
     batch = groups(probe_batch())
     order = torch.arange(batch.rows, device="cpu").roll(-1)
     try:
-        usual, moved = (_advantage(target, boundary, rows) for rows in (batch, take_rows(batch, order)))
+        usual, moved = (_advantage(target, boundary, rows) for rows in (batch, _rows(batch, order)))
     except Exception:  # noqa: BLE001 - it fails for another reason, which the laws report
         return False
     try:
-        _advantage(target, boundary, take_rows(batch, order[1:]))
+        _advantage(target, boundary, _rows(batch, order[1:]))
     except Exception:  # noqa: BLE001 - any exception means that it needs whole groups
         return True
     return not torch.allclose(usual[order], moved, equal_nan=True)
+
+
+def _rows(batch: Batch, order: torch.Tensor) -> Batch:
+    """Rows of a batch in another order, which the trainer keeps: it sorts rows by trajectory."""
+    return with_columns(take_rows(batch, order), trajectory=torch.arange(len(order), device=order.device))
 
 
 def _advantage(target: Target, boundary: Boundary, batch: Batch) -> torch.Tensor:

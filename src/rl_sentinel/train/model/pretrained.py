@@ -1,5 +1,6 @@
 """Policies loaded by transformers, from a folder or by name, with the interface of ``llama.Llama``."""
 
+import copy
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -81,9 +82,8 @@ class PretrainedModel(nn.Module):
         """See ``llama.Llama.enable_recompute``."""
         self.inner.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})  # type: ignore[operator]  # as above
         self.recompute = True
-        for layer in self.layers:  # OPT's layers, for one, have dropout of their own in training mode
-            for name in [n for n, value in vars(layer).items() if "drop" in n and isinstance(value, float)]:
-                setattr(layer, name, 0.0)
+        for layer in self.layers:
+            _switch_off_dropout(layer)
 
     def new_cache(self, width: int) -> TransformersCache:  # noqa: ARG002 - this cache grows by itself
         """An empty KV cache."""
@@ -96,16 +96,28 @@ class PretrainedModel(nn.Module):
         """The layers, which FSDP shards one by one.
 
         Raises:
-            SentinelError: if the model has no list of as many layers as its configuration says.
+            SentinelError: if the model has no list of layers.
         """
-        decoder, number = self.inner.get_decoder(), self.inner.config.num_hidden_layers  # type: ignore[operator,union-attr]  # a model of transformers
-        for part in decoder.children():
-            if isinstance(part, nn.ModuleList) and len(part) == number:
-                return list(part)
-        raise SentinelError(
-            f"policy.load is a {type(self.inner).__name__} without a list of {number} layers, which policy.recompute "
-            "and several processes need: choose another model"
-        )
+        lists: list[nn.ModuleList] = [
+            part for part in self.inner.get_decoder().children() if isinstance(part, nn.ModuleList)
+        ]  # type: ignore[operator]  # a model of transformers
+        if not lists:
+            raise SentinelError(
+                f"policy.load is a {type(self.inner).__name__} without a list of layers, which policy.recompute and "
+                "several processes need: choose another model"
+            )
+        return list(max(lists, key=len))
+
+
+def _switch_off_dropout(layer: nn.Module) -> None:
+    """Set the dropout of a layer's own code, as in OPT and Falcon, to 0; its modules stay in evaluation mode."""
+    settings = [layer]
+    if hasattr(layer, "config"):
+        layer.config = copy.copy(layer.config)  # the model's own is exported
+        settings.append(layer.config)  # type: ignore[arg-type]  # an object with fields
+    for owner in settings:
+        for name in [n for n, value in vars(owner).items() if "drop" in n and isinstance(value, float)]:
+            setattr(owner, name, 0.0)
 
 
 @torch.no_grad()
