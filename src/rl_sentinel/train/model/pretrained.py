@@ -98,15 +98,14 @@ class PretrainedModel(nn.Module):
         Raises:
             SentinelError: if the model has no list of layers.
         """
-        lists: list[nn.ModuleList] = [
-            part for part in self.inner.get_decoder().children() if isinstance(part, nn.ModuleList)
-        ]  # type: ignore[operator]  # a model of transformers
+        parts = self.inner.get_decoder().children()  # type: ignore[operator]  # a model of transformers
+        lists = [list(part) for part in parts if isinstance(part, nn.ModuleList)]
         if not lists:
             raise SentinelError(
                 f"policy.load is a {type(self.inner).__name__} without a list of layers, which policy.recompute and "
                 "several processes need: choose another model"
             )
-        return list(max(lists, key=len))
+        return max(lists, key=len)
 
 
 def _switch_off_dropout(layer: nn.Module) -> None:
