@@ -81,8 +81,8 @@ def test_a_boundary_that_enters_many_functions_is_tried_on_fewer_cases(
 ) -> None:
     def tried(most: int) -> int:
         monkeypatch.setattr("rl_sentinel.audit.engine.unit.LONG_RUN", most)
-        unit = replace(_unit(sound, "PUR001"), request=replace(REQUEST, budget=budget))
-        return int(_verdicts(unit)["PUR001"]["tried"])
+        unit = replace(_unit(sound, "RAI001"), request=replace(REQUEST, budget=budget))
+        return int(_verdicts(unit)["RAI001"]["tried"])
 
     assert (tried(0) < tried(40)) is fewer
 
