@@ -8,7 +8,7 @@ import torch
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Output
 from rl_sentinel.core.case import Settings
-from rl_sentinel.formulas.metric_definitions import definitions, is_defined
+from rl_sentinel.formulas.metric_definitions import _run_lengths, definitions, is_defined
 
 READS = frozenset({"reward", "logprob", "old_logprob", "advantage", "length", "mask"})
 RANGE = {"clip_low": 0.2, "clip_high": 0.2}
@@ -118,6 +118,7 @@ def test_full_length() -> None:
 def test_run_lengths() -> None:
     """Runs of 2, 1 and 3 trained tokens in two rows, which touch where the rows meet."""
     batch = batch_of(torch.tensor([[True, True, False, True], [True, True, True, False]]))
+    assert _run_lengths(batch.mask).tolist() == [2.0, 1.0, 3.0]
     output = Output("", "tokens", "run_length.mean")
     assert is_defined(output, frozenset({"mask"}), {})
     found = definitions(output, batch, frozenset({"mask"}), {})

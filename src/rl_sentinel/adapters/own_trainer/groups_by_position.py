@@ -24,8 +24,8 @@ from rl_sentinel.search.preconditions import repeats_trajectory
 def with_groups(composed: Composition, boundary: Boundary, numbers: Settings) -> Boundary:
     """The boundary of an estimator; one that groups by position gets batches in the order of the trainer's.
 
-    The trainer passes ``rollout.responses`` adjacent responses per prompt, one row each: of trajectories with a row per
-    turn, the last one. Without them such an estimator fails, or compares responses of different prompts.
+    The trainer passes ``rollout.responses`` adjacent responses per prompt, one row each. If a trajectory has a row per
+    turn, it passes the last one. On other batches such an estimator fails, or compares responses of different prompts.
 
     Raises:
         SentinelError: if a parameter of the estimator has another number of responses.
@@ -89,7 +89,7 @@ def _depends_on_position(target: Target, boundary: Boundary, groups: FixedGroups
 
 
 def _rows(batch: Batch, order: torch.Tensor) -> Batch:
-    """Rows of a batch in another order, which the trainer keeps: it sorts rows by trajectory."""
+    """Rows of a batch in another order, with new trajectory ids, because the trainer sorts rows by trajectory."""
     return with_columns(take_rows(batch, order), trajectory=torch.arange(len(order), device=order.device))
 
 
