@@ -38,8 +38,8 @@ def refuse_where(wrong: Tensor, describe: Callable[[list[int]], str]) -> None:
 def is_number(value: Any) -> bool:  # noqa: ANN401 - the type is checked here
     """Whether a value is a real number of Python or NumPy, or a scalar tensor; NaN and infinity count as numbers.
 
-    These do not count: a bool, an integer of more than 64 bits (tensors cannot be compared with it), and a tensor that
-    requires a gradient (settings have no gradient) or is on the meta device.
+    These do not count: a bool, a Python integer of absolute value 2**63 or more (tensors cannot be compared with it),
+    and a tensor that requires a gradient (settings have no gradient) or is on the meta device.
 
     Example:
         >>> from rl_sentinel.core.argument_checks import is_number

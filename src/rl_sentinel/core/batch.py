@@ -25,9 +25,26 @@ def _column(axes: str, unit: str, role: Role) -> Any:  # noqa: ANN401 - the retu
 class Batch:
     """Sampled responses, one per row; no column is ever missing.
 
-    ``B`` responses, ``T`` response positions, ``K`` reward parts, ``V`` vocabulary. The outcome
-    reward belongs to the whole response; ``token_reward`` is added per token. Positions at
-    or after ``length`` are padding; ``mask`` is True at trained positions before ``length``.
+    ``B`` responses, ``T`` response positions, ``K`` reward parts, ``V`` vocabulary.
+
+    Attributes:
+        group: prompt id.
+        trajectory, step, last_step: for trajectories of several rows: id, number of the row's step, True at the last.
+        length, prompt_length: tokens of the response and of the prompt; positions from ``length`` on are padding.
+        excluded: the reason why the row is not trained, a number of ``EXCLUDED``.
+        scored: False where the response was cut off, so that its reward is not known.
+        mask: True at trained positions, all before ``length``.
+        token, turn: token id, and number of the turn of a conversation.
+        version: number of updates of the policy that sampled the token.
+        reward, reward_parts: outcome of the whole response, and the outcome of each reward function.
+        reward_baseline: outcome of the greedy response to the same prompt.
+        token_reward: reward per token, added to the outcome.
+        logprob, old_logprob, ref_logprob, rollout_logprob: of the policy now, of the policy before the update, of the
+            reference model, and of the sampler.
+        value, old_value: the critic's values now and before the update; ``returns`` are its targets.
+        advantage: advantage per token.
+        entropy, pi_squared: entropy and sum of squared probabilities of the policy.
+        logits, ref_logits: of the policy and of the reference model.
     """
 
     group: Tensor = _column("B", "", "label")

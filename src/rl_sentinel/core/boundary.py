@@ -43,11 +43,16 @@ Cut = Literal["rank", "micro_batch"]
 class Output:
     """Description of one output of a boundary.
 
-    ``axes`` is ``"B T"``, ``"B"`` or ``""`` (one number for the whole batch). ``quantity`` is the name by which laws
-    and definitions know the output (``"advantage"``, ``"keep"``, ``"kl.k1"``). ``scope`` states whether a decision is
-    taken per token, row or group. ``over`` names the numbers in a mean or sum: live rows, all rows with their trained
-    tokens (``"rows"``), or all rows and tokens, trained or not. After the last step, the value is at ``at``, laid out
-    as ``form``; ``join`` states how the values of a repeated step are joined.
+    Attributes:
+        axes: ``"B T"``, ``"B"`` or ``""`` (one number for the whole batch).
+        unit: as for the columns of a batch, such as ``"nats"``; may be empty.
+        quantity: the name by which laws and definitions know the output, such as ``"advantage"`` or ``"kl.k1"``.
+        scope: whether a decision is taken per token, row (``"sequence"``), group or batch; empty if it is no decision.
+        over: the numbers in a mean or sum: live rows, all rows with their trained tokens (``"rows"``), or all rows and
+            tokens, trained or not (``"all"``).
+        at: where the value is after the last step.
+        form: the layout of the value there.
+        join: how the values of a repeated step are joined.
     """
 
     axes: str
@@ -64,16 +69,19 @@ class Output:
 class Step:
     """One call of a boundary: the function, and a codec for each argument.
 
-    ``call`` is a dotted path of the target, a method of an earlier value, or a Python function of this package. An
-    ``arguments`` entry whose key is a number is passed by position. After the call, later steps and outputs refer to
-    its result by ``name``, and to each argument by the name of its parameter. ``each`` repeats the step for every cut
-    of the rows. ``inside`` maps names to functions of the target that the step calls; the arguments and the result of
-    their last call are kept. ``optional`` arguments are left out if a release has no such parameter. A ``remembered``
-    step returns a copy of its first result when it is called with equal arguments again. ``explain`` receives an
-    exception of the call and the arguments by name, and returns the exception to raise. ``fakes`` maps dotted paths
-    of the target to functions of this package that replace them while the step runs, for example where the original
-    needs a GPU. ``produced_by`` cites, for an argument that could have several forms, the line of the framework's
-    trainer that produces it.
+    Attributes:
+        call: a dotted path of the target, a method of an earlier value, or a Python function of this package.
+        arguments: codec of each argument; an argument whose key is a number is passed by position.
+        name: the name by which later steps and outputs refer to the result; they refer to an argument by the name of
+            its parameter.
+        each: repeats the step for every cut of the rows.
+        inside: name -> function of the target that the step calls; arguments and result of its last call are kept.
+        produced_by: for an argument that could have several forms, the line of the framework's trainer that makes it.
+        optional: arguments that are left out if a release has no such parameter.
+        remembered: whether a call with equal arguments returns a copy of the first result.
+        fakes: dotted path of the target -> function of this package that replaces it while the step runs, for example
+            where the original needs a GPU.
+        explain: receives an exception of the call and the arguments by name, and returns the exception to raise.
     """
 
     call: str | Use | Callable[..., Any]
@@ -100,16 +108,25 @@ class Step:
 class Boundary:
     """A function (or pipeline) of a target, described as data.
 
-    ``path`` is the dotted path of the function (for a pipeline, several paths joined by ``" -> "``), ``steps`` the
-    calls in order. ``reads`` are, unless stated, the columns that the codecs carry or need for shapes, except
-    ``unused``, which the target receives and ignores. ``requires`` are the conditions under which the target's trainer
-    could make the call; each returns the reason why not, or "". ``domain`` changes a batch of the search so that it
-    fulfils these conditions; a batch that already does is returned unchanged. ``writes`` are the columns that the
-    boundary claims to change in place; ``alternatives`` the ``path``s of boundaries that compute the same algorithm.
-    ``reach`` is the configuration with which training calls the boundary. ``notes`` tell the report how the arguments
-    were bound. ``undecided`` is the reason why the outputs cannot be compared with the formula of the claimed
-    algorithm, or "". ``own`` marks a user's function, whose callers and batches are unknown. With ``has_dead_rows``
-    its caller is known to pass rows without a trained token, such as rejected responses.
+    Attributes:
+        path: dotted path of the function; for a pipeline, several paths joined by ``" -> "``.
+        stage: its stage in the training step.
+        steps: the calls, in order.
+        outputs: the outputs by name.
+        reads: columns that the call depends on; by default those that the codecs carry or need for shapes.
+        unused: columns that the target receives and ignores; not in the default of ``reads``.
+        requires: conditions under which the target's trainer could make the call; each returns the reason why it could
+            not, or "".
+        domain: changes a batch of the search so that it fulfils these conditions, if it does not.
+        settings: configuration name -> its settings.
+        claims: what the code or its documentation claims.
+        writes: columns that the boundary claims to change in place.
+        alternatives: paths of boundaries that compute the same algorithm.
+        reach: the configuration with which training calls the boundary.
+        notes: how the arguments were bound, for the report.
+        undecided: the reason why the outputs cannot be compared with the formula of the claimed algorithm, or "".
+        own: True for a user's function, whose callers and batches are unknown.
+        has_dead_rows: True if the caller is known to pass rows without a trained token, such as rejected responses.
     """
 
     path: str
@@ -158,7 +175,7 @@ class Boundary:
 
 
 class Surroundings(TypedDict, total=False):
-    """What :func:`one_call` takes besides the call: fields of :class:`Boundary`."""
+    """Fields of :class:`Boundary` that :func:`one_call` takes besides the call."""
 
     path: Required[str]
     stage: Required[Stage]

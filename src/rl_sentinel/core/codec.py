@@ -16,9 +16,9 @@ from rl_sentinel.core.layout import Axis, Layout
 class Inputs:
     """The input from which a codec builds an argument.
 
-    ``batch`` has the rows of the current cut, ``whole`` has all rows of the mini-batch; ``part`` has the index of the
-    cut and the number of cuts. ``leaves`` collects pairs (laid-out column, leaf tensor) for targets that compute the
-    gradient themselves.
+    ``batch`` has the rows of the current part, ``whole`` all rows of the mini-batch (None if they are the same), and
+    ``part`` is the index of this part and the number of parts. ``leaves`` collects pairs (laid-out column, leaf tensor)
+    for targets that compute the gradient themselves.
     """
 
     batch: Batch
@@ -38,11 +38,17 @@ class Inputs:
 class Sizes:
     """The shape of a batch, read from the arguments of a call before the columns are read.
 
-    ``length``, ``prompt_length`` and ``total_length`` (both together) are ``[B]`` tokens; ``mask`` is ``[B, T]``.
-    ``outcome`` is the ``[B]`` reward of each response, if an argument has only this reward. ``positions`` is the width
-    of rows that hold prompt and response, padding included; ``tokens`` the total number of response tokens in a packed
-    layout; ``extra`` the columns of padding that the layout added to the width. A size that no argument determines is
-    None.
+    A size that no argument determines is None.
+
+    Attributes:
+        rows: number of responses, ``B``.
+        width: number of response positions, ``T``.
+        length, prompt_length, total_length: ``[B]``, tokens of the response, of the prompt, and of both together.
+        mask: ``[B, T]``, True at trained tokens.
+        outcome: ``[B]``, the reward of each response, if an argument has only this reward.
+        positions: width of rows that hold prompt and response, padding included.
+        tokens: total number of response tokens in a packed layout.
+        extra: columns of padding that the layout added to the width.
     """
 
     rows: int | None = None

@@ -38,10 +38,10 @@ class StandInTouched(NotApplicable):
 
 
 class TargetRaised(Exception):  # noqa: N818 - an outcome of the target, which laws check
-    """An exception raised by the target; ``accident`` is its ``file:line``, or empty if it is not an accident."""
+    """An exception raised by the target; ``accident`` is its ``file:line``, or empty if it was raised on purpose."""
 
     def __init__(self, message: str, accident: str = "") -> None:
-        """Store the message and the line of the accident."""
+        """Store the message and the ``file:line``."""
         super().__init__(message)
         self.accident = accident
 

@@ -20,16 +20,24 @@ _CODE = re.compile(r"[A-Z]{3}\d{3}")
 class Law:
     """One law; its page is the docstring of the module that defines it.
 
-    ``applies`` returns why the law does not apply to a boundary, or an empty string. ``vary`` draws the ``n``-th
-    variant of a case, or None if the precondition does not hold; it runs again on every shrunk case. ``expect`` calls
-    the boundary and yields expectations on its results. A law that ``fails`` ``"on-all-cases"`` is broken only if every
-    compared case breaks an expectation. ``intended`` is the argument why a contested finding may be intended, or a
-    function that returns it for a boundary. A law with ``at_once`` checks all settings of a boundary together, under
-    the first one. ``shows_with`` is the law whose finding at the same boundary has the same cause; the finding of this
-    law is then listed under it. ``claims`` are the names of the claims that decide whether the law applies, or what it
-    expects. ``own_level`` is the level of a case at a user's function, if it differs: there, the user states the
-    claims, and callers are unknown. A law with ``of_dead_rows`` has it only where callers may never pass rows without a
-    trained token. A law with ``few_cases``, whose faults show on almost any case, is tried on fewer leading cases.
+    Attributes:
+        code, name: such as ``"MSK001"``, and the name of the module with hyphens.
+        stages: the stages of the boundaries that it may apply to.
+        applies: returns the reason why the law does not apply to a boundary, or "".
+        vary: draws the ``n``-th variant of a case, or None if the precondition does not hold; it runs again on every
+            shrunk case.
+        expect: calls the boundary and yields expectations on its results.
+        variants: number of variants of each case.
+        level: the level of a case that breaks the law.
+        own_level: the level of a case at a user's function, if it differs: callers of such a function are unknown.
+        of_dead_rows: ``own_level`` does not count where callers are known to pass rows without a trained token.
+        few_cases: tried on fewer leading cases, because its faults show on almost any case.
+        fails: with ``"on-all-cases"``, the law is broken only if every compared case breaks an expectation.
+        intended: the argument why a contested finding may be intended, or a function that returns it for a boundary.
+        at_once: all settings of a boundary are checked together, under the first one.
+        shows_with: code of the law whose finding at the same boundary has the same cause; the finding of this law is
+            then listed under it.
+        claims: names of the claims that decide whether the law applies, or what it expects.
     """
 
     code: str

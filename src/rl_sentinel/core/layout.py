@@ -13,10 +13,14 @@ Axis = Literal["extra", "padding", "micro_batches", "ranks", "context", "dtype",
 class Layout:
     """The layout in which the batch of a case is passed to the target.
 
-    ``extra`` is the number of padding columns beyond the longest response, ``padding`` their side, ``micro_batches``
-    and ``ranks`` the number of parts that the rows are split into, ``context`` the number of ranks that share each
-    sequence, ``dtype`` the dtype of the columns that a model computes (log-probs, values, logits, entropies; empty: the
-    dtype of the batch), ``device`` the torch device.
+    Attributes:
+        extra: number of padding columns beyond the longest response.
+        padding: the side of the padding.
+        micro_batches, ranks: number of parts that the rows are split into.
+        context: number of ranks that share each sequence.
+        dtype: dtype of the columns that a model computes (log-probs, values, logits, entropies); empty for that of the
+            batch.
+        device: the torch device.
 
     Example:
         >>> from rl_sentinel.core.layout import Layout

@@ -44,8 +44,9 @@ class Listed(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answers(Expectation):
-    """Expect that a call returns; ``exception`` is the exception that it raised, or empty; ``line`` raised it.
+    """Expect that a call returns a result.
 
+    ``exception`` is the text of the exception that it raised (empty if none), and ``line`` its ``file:line``.
     ``listed`` is the listed value that the call used, if any: the exception may then name what this value needs.
     """
 

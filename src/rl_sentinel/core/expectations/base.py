@@ -57,7 +57,11 @@ def changed(subject: str, column: str, before: Tensor, after: Tensor) -> Change:
 
 
 class Expectation(ABC):
-    """A condition of a law on one output; ``key`` distinguishes several expectations on the same output."""
+    """A condition of a law on one output.
+
+    ``key`` distinguishes several expectations on the same output. ``where`` is True at the positions that are checked;
+    None for all.
+    """
 
     __slots__ = ()
     output: str

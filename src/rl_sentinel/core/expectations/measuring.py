@@ -20,7 +20,7 @@ def largest(gap: Tensor) -> float:
 
 
 def rounding(size: float, *tensors: Tensor) -> float:
-    """The allowed rounding error for sums of numbers of this size, in the coarsest dtype, at best that of float32."""
+    """The allowed rounding error of sums of numbers of this size, in the coarsest dtype; float64 counts as float32."""
     kinds = [t.dtype for t in tensors if t.dtype.is_floating_point]
     unit = max((torch.finfo(k).eps for k in kinds if k != torch.float64), default=torch.finfo(torch.float32).eps)
     return ROUNDINGS * unit * (size + 1e-3)

@@ -16,7 +16,8 @@ from rl_sentinel.core.phrasing import at, number
 class Within(Expectation):
     """Expect that every number lies between two bounds; ``strict`` excludes the bounds, and None means no bound.
 
-    ``between_calls``: the lower bound is the same output of another call, and a script of the finding computes it.
+    With ``between_calls``, the lower bound is the same output of another call; a script that reproduces the finding
+    makes this call.
     """
 
     output: str
