@@ -18,7 +18,7 @@ def covariances(logprob: Float[Tensor, "*S"], advantage: Float[Tensor, "*S"], *,
 
     Args:
         logprob: log-probs of the policy, in nats; no gradient is taken.
-        advantage: advantage per token, in reward units or deviations.
+        advantage: advantage per token, in reward units or standard deviations.
         mask: True on trained tokens of the whole mini-batch; both means are over these tokens.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Statistics over the live responses of each prompt: sums, counts, maxima, centering, deviations."""
+"""Statistics over the live responses of each prompt: sums, counts, maxima, centering, standard deviations."""
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -131,7 +131,7 @@ def moments(
 def deviations(
     values: Float[Tensor, " B"], *, group: Int[Tensor, " B"], live: Bool[Tensor, " B"], biased: bool = False
 ) -> Float[Tensor, " B"]:
-    """For each row, the deviation of its group's live values; 0 where there are fewer than two.
+    """For each row, the standard deviation of its group's live values; 0 where there are fewer than two.
 
     Squares are divided by n - 1, or by n if ``biased``.
 

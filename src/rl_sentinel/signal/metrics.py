@@ -21,7 +21,7 @@ CLAIMS = {"masked-slots": "any"}
 
 
 class Statistics(NamedTuple):
-    """Mean, deviation (n - 1), minimum, maximum and count, in the unit of the values."""
+    """Mean, standard deviation (n - 1), minimum and maximum, in the unit of the values, and their number."""
 
     mean: Float[Tensor, ""]
     deviation: Float[Tensor, ""]
@@ -49,7 +49,7 @@ class MeanKl(NamedTuple):
 
 @validate(rows=True, finite="values")
 def statistics(values: Float[Tensor, "*S"], *, mask: Mask) -> Statistics:
-    r"""Mean, deviation, minimum and maximum of rewards of live rows or entropies of trained tokens.
+    r"""Mean, standard deviation, minimum and maximum, as of rewards of live rows or entropies of trained tokens.
 
     .. math:: \bar x = \frac1n \sum x, \quad s^2 = \frac{1}{n - 1} \sum (x - \bar x)^2
 
@@ -120,7 +120,7 @@ def clip_fraction(  # noqa: PLR0913 - three columns, their mask and the two clip
     Args:
         logprob: log-probs of the current policy, in nats.
         old_logprob: log-probs of the policy before the update, in nats.
-        advantage: advantage per token, in reward units or deviations; for a response, their mean counts.
+        advantage: advantage per token, in reward units or standard deviations; for a response, their mean counts.
         mask: True on trained tokens; other values are ignored.
         clip_low: the ratio is clipped from below at 1 - ``clip_low``.
         clip_high: the ratio is clipped from above at 1 + ``clip_high``.

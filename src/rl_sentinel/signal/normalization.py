@@ -1,4 +1,4 @@
-"""Reward normalization: mean and deviation, each over the batch, over the prompt's responses, or not at all."""
+"""Reward normalization: mean and standard deviation, each over the batch, the prompt's responses, or neither."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -21,11 +21,14 @@ CLAIMS = {"algorithm": "normalized", "masked": "yes", "masked-slots": "any", "kn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Normalization:
-    """Which mean to subtract, and which deviation to divide by.
+    """Which mean to subtract, and which standard deviation to divide by.
 
-    ``mean`` and ``deviation`` say over which live rows each is taken; ``leave_one_out`` compares a row
-    with the mean of the other rows; ``biased`` divides squares by n instead of n - 1; ``epsilon`` is added
-    to the deviation, in reward units.
+    Attributes:
+        mean: the live rows whose mean is subtracted: of the batch, of the row's group, or none.
+        deviation: the live rows whose standard deviation divides: of the batch, of the row's group, or none.
+        leave_one_out: compare a row with the mean of the other rows.
+        biased: divide squares by n instead of n - 1.
+        epsilon: added to the standard deviation, in reward units.
     """
 
     mean: Over
@@ -49,7 +52,7 @@ class Normalization:
 def normalized(
     reward: Float[Tensor, " B"], *, group: Int[Tensor, " B"], live: Bool[Tensor, " B"], by: Normalization
 ) -> Float[Tensor, " B"]:
-    r"""Center each live reward, then divide by the deviation of the centered rewards.
+    r"""Center each live reward, then divide by the standard deviation of the centered rewards.
 
     .. math:: A_b = \frac{r_b - \bar r_b}{s_b + \epsilon}, \quad
         s_b^2 = \frac{1}{n - 1} \sum_{j \in P(b)} (c_j - \bar c_{P(b)})^2, \quad c_j = r_j - \bar r_{M(j)}
@@ -65,7 +68,7 @@ def normalized(
         by: the center that is subtracted, and the scale that divides.
 
     Returns:
-        One number per response, in deviations, or in reward units without a division. Exactly 0 where ``live``
+        One number per response, in standard deviations, or in reward units without a division. Exactly 0 where ``live``
         is False; for a response without siblings, if the mean or the deviation is over the group; and where the
         deviation that divides is 0: equal rewards carry no signal, and a small epsilon must not amplify rounding.
 

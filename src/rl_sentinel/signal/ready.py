@@ -21,11 +21,18 @@ from rl_sentinel.signal.validation import validate, validate_record
 class Ready:
     """Output of the signal path: the inputs of a loss, a critic, a log and a controller.
 
-    ``mask`` marks the tokens to train on after rejection, padded or packed. ``live`` rows had such a token before
-    rejection; ``kept`` rows still have one. ``advantage`` is one number per row if ``outcome``, else one per token;
-    ``reward`` is the outcome as it was compared, in reward units or deviations. ``kl`` is the raw KL, in nats per
-    token, ``weight`` the factor of each token's advantage, ``returns`` the targets of a critic, in reward units; None
-    if they were not computed.
+    A column that was not computed is None.
+
+    Attributes:
+        mask: True on the tokens to train after rejection, padded or packed.
+        live, kept: True for rows with a trained token before rejection, and after it.
+        group: prompt id of each row.
+        reward: the outcome as the estimator compared it, in reward units or standard deviations.
+        advantage: one number per row if ``outcome``, else one per token.
+        outcome: whether the estimator computes one advantage per row.
+        kl: the raw KL, in nats per token.
+        weight: factor of each token's advantage, a ratio.
+        returns: the targets of a critic, in reward units.
     """
 
     mask: Mask

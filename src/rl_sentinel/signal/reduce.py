@@ -147,7 +147,7 @@ class Aggregation:
             object.__setattr__(self, "prompt_tokens", self.prompt_tokens.long())
 
     def __eq__(self, other: object) -> bool:
-        """Whether mode and denominators are equal."""
+        """Whether mode, denominator and ``prompt_tokens`` are equal."""
         if not isinstance(other, Aggregation) or (self.mode, self.denominator) != (other.mode, other.denominator):
             return False
         mine, theirs = self.prompt_tokens, other.prompt_tokens

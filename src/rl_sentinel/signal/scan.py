@@ -45,7 +45,7 @@ def discounted_suffix_sums(values: Float[Tensor, "B T"], *, discount: float) -> 
 
 @validate()
 def trained_first(*, mask: Mask) -> Int[Tensor, "B K"] | None:
-    """The positions of each row's trained tokens, in order; None for padded rows in which they come first already.
+    """The positions of each row's trained tokens, in order; None if they come first already in all (padded) rows.
 
     For padded rows ``K`` is the width, and untrained tokens follow. For packed rows it is the largest number of
     trained tokens of a row; shorter rows are filled with the position after the last token.
@@ -73,7 +73,7 @@ def trained_first(*, mask: Mask) -> Int[Tensor, "B K"] | None:
 
 
 def lined_up(values: Shaped[Tensor, "*S"], *, mask: Mask, order: Int[Tensor, "B K"] | None) -> Shaped[Tensor, "B K"]:
-    """Move trained tokens to the front: reorder a column by the result of :func:`trained_first`.
+    """Move trained tokens to the front: reorder a column by the result of :func:`trained_first`; None leaves it as is.
 
     Example:
         >>> import torch

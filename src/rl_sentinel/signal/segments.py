@@ -217,7 +217,7 @@ def _form(got: object) -> str:
 
 
 def _whole(name: str, numbers: Tensor, axis: str) -> Tensor:
-    """The numbers as int64."""
+    """Return the numbers as int64; raise if they are not integers of shape ``[axis]``."""
     odd = not isinstance(numbers, Tensor) or numbers.is_floating_point() or numbers.is_complex()
     if odd or numbers.dtype == torch.bool or numbers.dim() != 1:
         raise InputError(f"{name} is {_form(numbers)}, expected a tensor of integers of shape [{axis}]")

@@ -143,7 +143,7 @@ class _Plan:
         return cls(plain, tensors, rows)
 
     def code(self) -> Code:
-        """Straight-line code of the checks, for a function that has every parameter."""
+        """Straight-line code of the checks, for a function with these parameters."""
         code = Code([], {})
         fits = columns_fit(self.tensors, DTYPES, code, rows=self.rows)
         values = ", ".join(f"{n!r}: {n}" for n in self.tensors)
@@ -204,7 +204,7 @@ def _plain(name: str, hint: Any, span: Range | None) -> Plain | None:  # noqa: A
 
 
 def _in_range(span: Range) -> tuple[str, Mapping[str, object]]:
-    """An expression that is True for a Python number in the range."""
+    """An expression that is True for a Python number in the range, and the values of the names in it."""
     kind, limit = ("int", 2**63 - 1) if span.whole else ("float", torch.inf)
     least, most = max(span.least, -limit), limit if span.most is None else min(span.most, limit)
     above = "<" if span.most is None else "<="

@@ -47,10 +47,10 @@ def advantages(
         group: prompt id per response; any integers, in any order.
         live: True where the response has at least one trained token.
         weight: the weight of each part in the sum, a ratio.
-        epsilon: added to each deviation; in reward units for a part, in deviations for the sum.
+        epsilon: added to each standard deviation; in reward units for a part, in standard deviations for the sum.
 
     Returns:
-        Advantage per response, a number of deviations; exactly 0 where ``live`` is False, and all 0 if every part is
+        Advantage per response, in standard deviations; exactly 0 where ``live`` is False, and all 0 if every part is
         constant in every group, or if the parts cancel each other, so that rounding is not amplified.
 
     Raises:

@@ -1,4 +1,4 @@
-"""GRPO: rewards centered on the mean of their prompt's responses, and divided by its deviation."""
+"""GRPO: rewards centered on the mean of their prompt's responses, and divided by their standard deviation."""
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -33,7 +33,7 @@ def advantages(
     standardize: bool,
     epsilon: float,
 ) -> Float[Tensor, " B"]:
-    r"""Center each reward on the mean of its group's live rewards; with ``standardize``, divide by their deviation.
+    r"""Center each reward on the mean of its group's live rewards; ``standardize`` divides by their deviation.
 
     .. math:: A_b = \frac{r_b - \bar r_{g(b)}}{s_{g(b)} + \epsilon}
 
@@ -41,11 +41,11 @@ def advantages(
         reward: task reward per response, in reward units.
         group: prompt id per response; any integers, in any order.
         live: True where the response has at least one trained token.
-        standardize: True to divide by the deviation (n - 1) of the group; False to center only.
-        epsilon: added to the deviation, in reward units; without effect if not ``standardize``.
+        standardize: True to divide by the standard deviation (n - 1) of the group; False to center only.
+        epsilon: added to the standard deviation, in reward units; without effect if not ``standardize``.
 
     Returns:
-        Advantage per response, a number of deviations or in reward units; exactly 0 where ``live``
+        Advantage per response, in standard deviations or in reward units; exactly 0 where ``live``
         is False, and for a lone response.
 
     Raises:

@@ -82,7 +82,10 @@ def advantages(
 
 
 def _against_the_mean(reward: Tensor, step: Tensor, *, mask: Tensor, group: Tensor) -> Tensor:
-    """Subtract the weighted mean; trained tokens are moved to the front, so that the n-th ones share a column."""
+    """Subtract the weighted mean from the rewards to go; column n has the n-th trained token of each row.
+
+    ``step`` is the term that each token adds to ``W``.
+    """
     gain = discounted_suffix_sums(reward, discount=1.0)
     weight = selected(step.clamp(min=0), mask=mask).cumsum(dim=1)
     turn = torch.arange(mask.shape[1], device=mask.device)

@@ -41,10 +41,10 @@ def advantages(
             places an outcome at the last token.
         mask: True on trained tokens; other values are ignored.
         discount: factor per trained token on later rewards, from 0 to 1 (gamma).
-        epsilon: added to the deviation, in reward units.
+        epsilon: added to the standard deviation, in reward units.
 
     Returns:
-        Advantage per token, a number of deviations; exactly 0 off the mask, and all 0 where every
+        Advantage per token, in standard deviations; exactly 0 off the mask, and all 0 where every
         trained token has the same reward to go.
 
     Raises:

@@ -37,10 +37,10 @@ def advantages(
         reward: task reward per response, in reward units.
         group: prompt id per response; any integers, in any order.
         live: True where the response has at least one trained token.
-        epsilon: added to the deviation, in reward units.
+        epsilon: added to the standard deviation, in reward units.
 
     Returns:
-        Advantage per response, a number of deviations; exactly 0 where ``live`` is False, and all 0
+        Advantage per response, in standard deviations; exactly 0 where ``live`` is False, and all 0
         where every group is constant.
 
     Raises:

@@ -120,9 +120,12 @@ def turn_values(value: Float[Tensor, "*S"], *, mask: Mask, turn: Int[Tensor, "*S
 
 
 class _Turns(NamedTuple):
-    """The trained tokens (position, whether it begins a turn, number of its turn), and the turns (row, step).
+    """Trained tokens and their turns; turns are numbered from 0, row after row.
 
-    Turns are numbered row after row; ``rows`` is the number of rows, with and without a turn.
+    Attributes:
+        position, first, number: of each trained token: its flat position, whether it begins a turn, and its turn.
+        row, step: of each turn: its row, and its index in the row.
+        rows: number of rows, with and without a turn.
     """
 
     position: Int[Tensor, " N"]
@@ -138,7 +141,7 @@ class _Turns(NamedTuple):
         return of_turns.new_zeros(self.rows, most).index_put((self.row, self.step), of_turns)
 
     def put_back(self, found: Tensor, mask: Mask, *, of_turns: bool = True) -> Tensor:
-        """Values per token, 0 at untrained tokens; with ``of_turns``, ``found`` has one value per turn to repeat."""
+        """Values per token, 0 at untrained tokens; ``found`` has one per turn or, without ``of_turns``, per token."""
         where = trained(mask)
         empty = found.new_zeros(where.numel())
         return empty.scatter(0, self.position, found[self.number] if of_turns else found).view(where.shape)

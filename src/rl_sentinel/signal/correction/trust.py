@@ -39,7 +39,7 @@ def off_policy_sequences_kept(
     Args:
         logprob: log-probs of the current policy, in nats.
         old_logprob: log-probs of the policy that sampled, in nats.
-        advantage: advantage per token, in reward units or deviations; with padded columns also per response
+        advantage: advantage per token, in reward units or standard deviations; with padded columns also per response
             ``[B]``. With packed columns, use ``align.spread`` to make it one per token: shapes cannot tell them apart.
         mask: True on trained tokens; other values are ignored.
         threshold: how far the policy may have moved away, in nats per token; 0 or more.
@@ -84,7 +84,7 @@ def _away(logprob: Tensor, old_logprob: Tensor, *, mask: Mask) -> Tensor:
 def second_moment_kept(
     logprob: Float[Tensor, "*S"], old_logprob: Float[Tensor, "*S"], *, mask: Mask, threshold: float
 ) -> Bool[Tensor, "*S"]:
-    r"""Keep the largest set of tokens, starting with those that moved least, with a mean squared log-ratio in a bound.
+    r"""Keep tokens in the order of their squared log-ratio, as long as its mean over the kept ones is within a bound.
 
     .. math:: \frac{1}{|K|} \sum_{t \in K} (\log \pi_t - \log \pi^{old}_t)^2 \le \tau
 

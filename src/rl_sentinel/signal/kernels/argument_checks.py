@@ -55,7 +55,9 @@ class Code:
 
 
 def wrap(function: Callable[..., Any], code: Code, after: Sequence[str] = ()) -> Callable[..., Any]:
-    """Compile a function with the parameters of ``function``: ``code``, the call, then ``after`` with ``_result``.
+    """Return ``function`` with generated checks: the lines of ``code``, the call, then the lines ``after``.
+
+    In the lines ``after``, ``_result`` is the result of the call.
 
     The code is generated as ``dataclasses`` generates ``__init__``: a generic wrapper over ``*args, **kwargs`` costs
     several microseconds per call, as much as the work of a small loss. The function takes any keyword, and no parameter
@@ -110,7 +112,8 @@ def refuse_names(function: Callable[..., Any], unknown: Iterable[str], given: Ma
 def columns_fit(columns: Mapping[str, Column], dtypes: Mapping[str, object], code: Code, *, rows: bool) -> str:
     """Add lines that read shapes; return an expression that is True only if all tensors fit their annotations.
 
-    It is False for some valid arguments too, such as axes other than tokens and rows: the full check decides then.
+    It is False for some valid arguments too, such as axes other than tokens and rows: the full check decides then. With
+    ``rows``, the columns per token may all have one number per row instead.
     """
     if any(c.axes not in (TOKENS, ROWS) for c in columns.values()):
         return "False"

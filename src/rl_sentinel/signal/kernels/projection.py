@@ -40,7 +40,10 @@ class Columns(NamedTuple):
         return (self.hidden[rows] @ self.weight[words].t()).to(self.wide).div_(self.temperature)
 
     def own(self, words: slice, rows: slice) -> tuple[Tensor, Tensor]:
-        """Whether each row's token lies in a block of the vocabulary, and where in it."""
+        """Whether each row's token lies in a block of the vocabulary, and its index in the block as ``[n, 1]``.
+
+        The index of a token outside of the block is clamped to the block.
+        """
         place = self.token[rows] - words.start
         size = min(words.stop, len(self.weight)) - words.start
         return (place >= 0) & (place < size), place.clamp(0, size - 1).unsqueeze(1)

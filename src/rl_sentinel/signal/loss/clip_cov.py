@@ -47,7 +47,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the choice, the two clip
     Args:
         logprob: log-probs of the current policy, in nats; the gradient is taken to these.
         old_logprob: log-probs of the policy before the update, in nats.
-        advantage: advantage per token, in reward units or deviations.
+        advantage: advantage per token, in reward units or standard deviations.
         mask: True on trained tokens; other values are ignored.
         chosen: True at the tokens that are left out, as ``covariance.drawn_between`` finds them in the whole
             mini-batch.

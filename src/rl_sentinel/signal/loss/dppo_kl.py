@@ -45,10 +45,10 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
     Args:
         logprob: log-probs of the current policy, in nats, at most 0; the gradient is taken to these.
         old_logprob: log-probs of the policy before the update, in nats, at most 0.
-        advantage: advantage per token, in reward units or deviations.
+        advantage: advantage per token, in reward units or standard deviations.
         mask: True on trained tokens; other values are ignored.
-        clip_low: how far a probability may fall, in nats.
-        clip_high: how far a probability may rise, in nats.
+        clip_low: bound on the KL of a token whose probability has fallen, in nats.
+        clip_high: bound on the KL of a token whose probability has risen, in nats.
         ceiling: the largest weight, a ratio above 1.
         aggregation: how token losses become one number; dropped tokens still count in the denominator.
 

@@ -45,7 +45,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
     Args:
         logprob: log-probs of the current policy, in nats, at most 0; the gradient is taken to these.
         old_logprob: log-probs of the policy before the update, in nats, at most 0.
-        advantage: advantage per token, in reward units or deviations.
+        advantage: advantage per token, in reward units or standard deviations.
         mask: True on trained tokens; other values are ignored.
         clip_low: how far a probability may fall, a difference of probabilities.
         clip_high: how far a probability may rise, a difference of probabilities.

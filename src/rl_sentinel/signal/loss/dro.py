@@ -35,7 +35,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, a number and the aggrega
     Args:
         logprob: log-probs of the current policy, in nats; the gradient is taken to these.
         old_logprob: log-probs of the policy that the penalty pulls towards, in nats.
-        advantage: advantage per token, in reward units or deviations.
+        advantage: advantage per token, in reward units or standard deviations.
         mask: True on trained tokens; other values are ignored.
         penalty: factor of the squared log-ratio (tau), in units of the advantage per nat.
         aggregation: mode and denominator of the aggregation.

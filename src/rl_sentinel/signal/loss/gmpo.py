@@ -46,7 +46,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
     Args:
         logprob: log-probs of the current policy, in nats; the gradient is taken to these.
         old_logprob: log-probs of the policy before the update, in nats.
-        advantage: advantage per token, in reward units or deviations; its mean weighs the response.
+        advantage: advantage per token, in reward units or standard deviations; its mean weighs the response.
         mask: True on trained tokens; other values are ignored.
         clip_low: the log-ratio is clipped from below at -``clip_low``, in nats; the paper has 0.4.
         clip_high: the log-ratio is clipped from above at ``clip_high``, in nats; the paper has 0.4.

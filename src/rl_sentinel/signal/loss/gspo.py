@@ -50,7 +50,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
     Args:
         logprob: log-probs of the current policy, in nats; the gradient is taken to these.
         old_logprob: log-probs of the policy before the update, in nats.
-        advantage: advantage per token, in reward units or deviations.
+        advantage: advantage per token, in reward units or standard deviations.
         mask: True on trained tokens; other values are ignored.
         clip_low: the response's ratio is clipped from below at 1 - ``clip_low``; the paper has 3e-4.
         clip_high: the response's ratio is clipped from above at 1 + ``clip_high``; the paper has 4e-4.

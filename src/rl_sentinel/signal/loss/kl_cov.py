@@ -42,7 +42,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the choice, a number and
     Args:
         logprob: log-probs of the current policy, in nats; the gradient is taken to these.
         old_logprob: log-probs of the policy before the update, in nats.
-        advantage: advantage per token, in reward units or deviations.
+        advantage: advantage per token, in reward units or standard deviations.
         mask: True on trained tokens; other values are ignored.
         chosen: True at the tokens with a penalty, as ``covariance.largest`` finds them in the whole mini-batch.
         penalty: the factor of the absolute log-ratio (beta), in units of the advantage per nat.

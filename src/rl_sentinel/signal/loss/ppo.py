@@ -44,7 +44,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two clips and the ag
     Args:
         logprob: log-probs of the current policy, in nats; the gradient is taken to these.
         old_logprob: log-probs of the policy before the update, in nats.
-        advantage: advantage per token, in reward units or deviations.
+        advantage: advantage per token, in reward units or standard deviations.
         mask: True on trained tokens; other values are ignored.
         clip_low: the ratio is clipped from below at 1 - ``clip_low``.
         clip_high: the ratio is clipped from above at 1 + ``clip_high``.

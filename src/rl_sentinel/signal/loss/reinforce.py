@@ -25,7 +25,7 @@ def loss(
 
     Args:
         logprob: log-probs of the current policy, in nats; the gradient is taken to these.
-        advantage: advantage per token, in reward units or deviations.
+        advantage: advantage per token, in reward units or standard deviations.
         mask: True on trained tokens; other values are ignored.
         aggregation: mode and denominator of the aggregation.
 

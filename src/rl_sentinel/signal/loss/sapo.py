@@ -46,7 +46,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, the two temperatures and
     Args:
         logprob: log-probs of the current policy, in nats; the gradient is taken to these.
         old_logprob: log-probs of the policy before the update, in nats.
-        advantage: advantage per token, in reward units or deviations.
+        advantage: advantage per token, in reward units or standard deviations.
         mask: True on trained tokens; other values are ignored.
         temperature: how fast the gate closes for positive advantages, per unit of ratio.
         negative_temperature: the temperature of tokens with a negative advantage; larger in the paper.
