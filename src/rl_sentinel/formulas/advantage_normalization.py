@@ -27,8 +27,8 @@ NORMALIZATIONS = tuple(
 def normalized(batch: Batch, name: str) -> Batch | None:
     """The batch with normalized advantages; None if the result is not determined.
 
-    This is so if rounding decides, and for one row or fewer than two numbers, which a loss may leave unchanged; over
-    responses, also if the tokens of one response have different advantages.
+    It is not determined if rounding decides; for fewer than two rows or numbers, which a loss may leave unchanged; and,
+    over responses, if the tokens of one response have different advantages.
 
     Losses normalize over the mini-batch, as studied by Andrychowicz et al., What Matters In On-Policy Reinforcement
     Learning? (arXiv 2006.05990); implementations differ in the denominator of the deviation and in the offset.

@@ -144,8 +144,8 @@ def _divided(numbers: list[float], measured: list[float], populations: list[list
 
     Args:
         numbers: one number per row.
-        measured: the numbers whose deviation is taken, one per row.
-        populations: the rows over which the deviation is taken, as sets without a common row; other rows are kept.
+        measured: the numbers whose standard deviation is taken, one per row.
+        populations: disjoint lists of rows; a row is divided by the deviation over its list, or not if it is in none.
         settings: the epsilon; if it is missing, all usual epsilons are used.
     """
     readings = Rows()

@@ -79,7 +79,8 @@ def _universal_distance(batch: Batch, settings: Settings) -> Tensor:
     return (student - float(settings.get("share") or 1) * teacher).abs().sum(dim=2)
 
 
-#: Algorithm -> divergence of the student (``logits``) and the teacher (``ref_logits``) at each token, in nats.
+#: Algorithm -> divergence of the student (``logits``) and the teacher (``ref_logits``) at each token, in nats; the
+#: universal logit distance is a difference of probabilities.
 DISTILLATIONS: Mapping[str, Callable[[Batch, Settings], Tensor]] = {
     "generalized jsd": _generalized_jsd,
     "generalized jsd of a support": _jsd_of_support,

@@ -16,13 +16,16 @@ def _cosine(progress: float, floor: float) -> float:
 
 
 def _after_warm_up(update: int, settings: Settings, rate: Callable[[float, float], float]) -> float:
-    """The rate of an update: a linear warm-up from 0 to 1, then ``rate(updates since then, all later updates)``."""
+    """The rate of an update: a linear warm-up from 0 to 1, then ``rate(since, left)``.
+
+    ``since`` is the number of updates since the warm-up, ``left`` the number of all updates after it.
+    """
     warm, total = number_of(settings, "warm_up"), number_of(settings, "updates")
     return update / warm if update < warm else rate(update - warm, total - warm)
 
 
 def _stable(since: float, left: float, settings: Settings) -> float:
-    """The peak rate for a fraction of the updates, rounded down; then half a period of a cosine."""
+    """The peak rate for the share ``stable`` of the updates after the warm-up, then half a period of a cosine."""
     stable = math.floor(left * number_of(settings, "stable"))
     return (
         1.0 if since < stable else _cosine(min(1.0, (since - stable) / (left - stable)), number_of(settings, "floor"))

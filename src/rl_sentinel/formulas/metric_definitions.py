@@ -147,8 +147,8 @@ def is_defined(output: Output, reads: frozenset[str], settings: Settings) -> boo
 def definitions(output: Output, batch: Batch, reads: frozenset[str], settings: Settings, only: str = "") -> Named:
     """Name -> value, in the axes of the output, of every accepted definition of its quantity.
 
-    Empty if rows are measured by their trained tokens and a row has no such token, for a deviation over fewer than two
-    tokens, and if rounding decides at a bound.
+    Empty if the result is not determined: a quantity of each row's trained tokens if a row has none, a standard
+    deviation of fewer than two tokens, and a decision at a bound that rounding makes.
     With ``only``, the name of one definition, the others may be missing.
     """
     first, last = kind(output.quantity), output.quantity.rpartition(".")[2]

@@ -17,7 +17,7 @@ def _columns(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _cut(ratio: Tensor, weight: Tensor, settings: Settings) -> Tensor:
-    """The ratio; it is clipped if it is beyond its bound in the direction that the advantage favors."""
+    """The ratio, clipped where the advantage would push it further beyond its bound."""
     low, high = 1 - number_of(settings, "clip_low"), 1 + number_of(settings, "clip_high")
     above, below = (ratio > high) & (weight > 0), (ratio < low) & (weight < 0)
     return torch.where(above, high, torch.where(below, low, ratio))
