@@ -21,8 +21,8 @@ How to fix it:
     keeps the order.
 
 Where it does not apply:
-    Boundaries that read no task reward. Two responses are compared only if a relative baseline is claimed. A lone
-    response is tested only if outcomes are credited by group.
+    Boundaries that read no task reward or return no advantage. Two responses are compared only if a relative baseline
+    is claimed; a lone response is tested only if credit by outcome (``credit: outcome``) and the scope group are.
 
 Seen in:
     See the audit's reports.

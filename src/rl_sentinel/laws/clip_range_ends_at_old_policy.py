@@ -24,7 +24,8 @@ How to fix it:
     need bounds. Then choose a range with 1 between its bounds. ``rl_sentinel.signal.loss.cispo.loss`` takes offsets.
 
 Where it does not apply:
-    Losses that claim no ratio of two policies, or that claim another gradient on the first step.
+    Losses that claim no ratio of two policies, or that claim another gradient on the first step. Boundaries that return
+    no loss, or do not read advantages and the log-probs of two policies.
 
 Seen in:
     See the audit's reports.

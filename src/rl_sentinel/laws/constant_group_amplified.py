@@ -24,9 +24,9 @@ How to fix it:
     of equal rewards before they are trained.
 
 Where it does not apply:
-    Baselines that are not claimed to be relative; batches with rewards per token, or with a row that is dead,
-    suppressed, alone in its group, masked at its last token, or one step of a trajectory. In a user's function, the
-    level of a finding is hazard.
+    Boundaries that claim no relative baseline or read no task reward; batches with rewards per token, or with a row
+    that is dead, suppressed, alone in its group, masked at its last token, or one step of a trajectory. In a user's
+    function, the level of a finding is hazard.
 
 Seen in:
     See the audit's reports.

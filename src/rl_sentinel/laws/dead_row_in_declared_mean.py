@@ -20,7 +20,7 @@ How to fix it:
     uses the count. For a metric use ``rl_sentinel.signal.metrics.statistics``.
 
 Where it does not apply:
-    Boundaries that declare no number over live rows. A denominator that is claimed to count every
+    Boundaries that read no mask, or declare no number over live rows. A denominator that is claimed to count every
     sampled response is a choice, and declared as such.
 
 Seen in:

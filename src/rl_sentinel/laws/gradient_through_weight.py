@@ -19,8 +19,8 @@ How to fix it:
     ``rl_sentinel.signal.correction`` return weights without a gradient.
 
 Where it does not apply:
-    Boundaries that do not claim constant weights, or that do not expose whether each weight
-    requires a gradient (outputs of quantity ``requires_grad``, 0 or 1).
+    Boundaries that do not claim constant weights, that read no current log-probs, or that do not expose whether each
+    weight requires a gradient (outputs of the quantity ``requires_grad``, 0 or 1).
 
 Seen in:
     See the audit's reports.

@@ -22,8 +22,8 @@ How to fix it:
     whole batch is intended, as in REINFORCE++, do not claim a group scope.
 
 Where it does not apply:
-    Boundaries that claim no scope, and boundaries or outputs with the scope batch: statistics over the batch are a
-    choice. Numbers for the whole batch.
+    Boundaries that claim no scope or read no reward, and boundaries or outputs with the scope batch: statistics over
+    the batch are a choice. Numbers for the whole batch.
 
 Seen in:
     See the audit's reports.

@@ -24,12 +24,12 @@ How to fix it:
     ``rl_sentinel.signal.logprob.logprobs`` returns float32 or wider for any logits.
 
 Where it does not apply:
-    Boundaries that refuse bfloat16 in words (as torch does beside float32), or read nothing that a model gives:
-    rewards, returns and advantages are made in float32, and are passed as they are. Batches that no model can return:
-    with a log-prob above 0, or with a sum of squared probabilities that is too small for the probability of the token.
-    Decisions and fractions of decisions, which may flip at their threshold; and cases where an output jumps because it
-    contains a decision: there, the float64 output also changes by more than rounding if the inputs move by a few
-    roundings.
+    Boundaries that refuse bfloat16 with a message (as torch does where it is mixed with float32), that read no number
+    of a model (rewards, returns and advantages are passed in float32), or whose adapter passes everything in one
+    precision. Batches that no model can return: with a log-prob above 0, or with a sum of squared probabilities that is
+    too small for the probability of the token. Decisions and fractions of decisions, which may flip at their threshold,
+    and cases in which an output contains a decision that flips: there, the float64 output also changes by more than
+    rounding if the inputs move by a few roundings.
 
 Seen in:
     See the audit's reports.

@@ -49,7 +49,7 @@ from rl_sentinel.search.comparison import (
 )
 from rl_sentinel.search.transforms import moved
 
-#: Column to how far its masked tokens are moved, in nats or in reward units; one per variant.
+#: Column -> how far its masked tokens are moved, in nats or in reward units; one per variant.
 AMOUNTS = {
     "logprob": (-1.0, 1.0, -100.0),
     "old_logprob": (-1.0, 1.0, -100.0),

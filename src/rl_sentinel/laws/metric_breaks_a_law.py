@@ -22,8 +22,8 @@ How to fix it:
     mask. Or declare the population that it counts, and log the rejected share beside it.
 
 Where it does not apply:
-    Metrics that declare no population, or all rows. Padding is not judged where the fixed width is
-    the claimed normalizer.
+    Boundaries that read no mask. Metrics that declare no population, or all rows. Padding is not judged where the fixed
+    width is the claimed normalizer.
 
 Seen in:
     See the audit's reports.

@@ -24,9 +24,10 @@ How to fix it:
     identity.
 
 Where it does not apply:
-    Losses that claim no ratio of two policies. The gradient of a loss that claims another gradient on the first step.
-    Weights and decisions that read anything but log-probs, advantages, groups, lengths and the mask. Means that are
-    declared over all rows, where some of these are not trained.
+    Losses that claim no ratio of two policies or read no advantages. The gradient of a loss that claims another
+    gradient on the first step. Weights, decisions and KLs of boundaries that do not read two policies, or that read
+    anything but log-probs, advantages, groups, lengths and the mask. Means that are declared over all rows, if a row is
+    not trained.
 
 Seen in:
     See the audit's reports.

@@ -24,9 +24,10 @@ How to fix it:
     ``rl_sentinel.signal.steps.over_trajectories``.
 
 Where it does not apply:
-    Order statistics, which few outcomes move; a row with no live sibling that has a token at the same position; a
-    discount of zero; outcomes that are suppressed; a trajectory whose prompt has no other live trajectory. Steps are
-    joined only where that is claimed and the whole trajectory is credited.
+    Boundaries that claim no credit (``credit``) or read no task reward. Order statistics, which few outcomes move. Rows
+    with no live sibling that has a token at the same position, trajectories whose prompt has no other live trajectory,
+    and outcomes that are suppressed. A discount or decay of zero. Steps are joined only where that is claimed and the
+    whole trajectory is credited.
 
 Seen in:
     See the audit's reports.

@@ -21,8 +21,8 @@ How to fix it:
     ``rl_sentinel.signal.align.spread``. If per-token credit is intended, claim it.
 
 Where it does not apply:
-    Estimators that spread credit over time; batches with rewards per token. Log-probs of all
-    policies are set equal, so that a KL term in the reward is zero.
+    Estimators that spread credit over time, or that return no advantage per token; batches with rewards per token.
+    Log-probs of all policies are set equal, so that a KL term in the reward is zero.
 
 Seen in:
     See the audit's reports.

@@ -22,8 +22,9 @@ How to fix it:
     ``rl_sentinel.signal.reduce.row_sums``.
 
 Where it does not apply:
-    Boundaries whose claimed normalizer is the width; batches with a response that never ended, since the full width
-    marks it. Numbers over all tokens, and metrics that declare no population.
+    Boundaries that read no mask, whose arguments have no padding, or whose claimed normalizer is the width. Batches
+    with a response that never ended, since the full width marks it. Numbers over all tokens, and metrics that declare
+    no population.
 
 Seen in:
     See the audit's reports.

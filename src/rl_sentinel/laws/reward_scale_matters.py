@@ -23,8 +23,8 @@ How to fix it:
     two.
 
 Where it does not apply:
-    Estimators that do not claim to standardize, or that read a reference policy (a KL term in the reward has another
-    unit); batches with rewards per token; rows and groups that SHF001 leaves out.
+    Estimators that do not claim to standardize, that read no task reward, or that read a reference policy (a KL term in
+    the reward has another unit); batches with rewards per token; rows and groups that SHF001 leaves out.
 
 Seen in:
     See the audit's reports.
@@ -46,7 +46,7 @@ from rl_sentinel.search.transforms import on_policy
 #: Factor on all rewards; a power of two, so that it rounds nothing.
 FACTOR = 2.0
 
-#: What a small number added to the deviation may change, in deviations.
+#: What a small number added to the standard deviation may change, in standard deviations.
 TOLERANCE = 0.02
 
 #: Columns that hold a task reward or a baseline that is subtracted from it.

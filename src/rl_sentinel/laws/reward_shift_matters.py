@@ -21,8 +21,9 @@ How to fix it:
     ``rl_sentinel.signal.groups.centered``. Look for a missing reward that is replaced by 0.
 
 Where it does not apply:
-    Baselines that are not claimed to be relative; batches with a row that is dead, suppressed, alone in its group,
-    masked at its last token, or one step of a trajectory; groups of equal rewards, which DEG002 reports.
+    Boundaries that claim no relative baseline or read no task reward; batches with a row that is dead, suppressed,
+    alone in its group, masked at its last token, or one step of a trajectory; groups of equal rewards, which DEG002
+    reports.
 
 Seen in:
     See the audit's reports.

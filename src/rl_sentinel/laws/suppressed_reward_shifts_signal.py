@@ -23,8 +23,8 @@ How to fix it:
     mean.
 
 Where it does not apply:
-    Boundaries that do not claim to suppress. Zeroing before normalizing is legal: the zero counts,
-    the reward does not.
+    Boundaries that do not claim to suppress (``suppresses``) or read no task reward. A zero in the place of the reward
+    before normalizing is no fault: the zero counts, the reward does not.
 
 Seen in:
     See the audit's reports.

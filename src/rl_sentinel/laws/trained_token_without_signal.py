@@ -21,7 +21,7 @@ How to fix it:
     not train the tokens that get no advantage.
 
 Where it does not apply:
-    Estimators that spread credit over time, and outcomes that move nothing at all (an order
+    Estimators that spread credit over time or read no task reward, and outcomes that move nothing at all (an order
     statistic, a lone response). Steps are joined only where that is claimed.
 
 Seen in:
