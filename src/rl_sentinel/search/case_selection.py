@@ -1,4 +1,4 @@
-"""Choose the cases on which a law is tried, and their order: first the leading cases, or all cases.
+"""Choose the cases on which a law is tried, and their order: all cases with a budget, else the leading cases first.
 
 The leading cases are the first small case of each kind, and a few random cases.
 """
@@ -79,7 +79,7 @@ def _selection(law: Law, seed: int, budget: int, domain: Domain, few: bool) -> S
 
 @cache
 def all_cases(seed: int, budget: int) -> tuple[Case, ...]:
-    """The small and random cases, a case of many prompts that a function could confuse, and a case with an outlier."""
+    """Small cases, ``budget`` random cases (a few if it is 0), a case of many prompts, and a case with an outlier."""
     if not budget:
         small, random, reserve = _leading(seed, few=False)
         return (*(case for _, case in small), *random, *reserve)

@@ -21,7 +21,11 @@ from rl_sentinel.search.preconditions import (
 
 
 def are_comparable(boundary: Boundary, steps: Batch) -> bool:
-    """Whether formulas of estimators determine the advantages of a batch, in which every row trains and is compared."""
+    """Whether formulas of estimators determine the advantages of a batch.
+
+    This needs outcomes that can be compared within their groups and differ, no rewards per token, and groups that the
+    boundary can find. If a response has untrained tokens, the formula must define how credit passes them.
+    """
     batch, _ = last_steps(boundary, steps)
     even = outcomes_compare(batch) and bool(rewards_differ(batch).any()) and not bool(batch.token_reward.any())
     gap = bool((batch.mask != batch.valid)[batch.live].any())

@@ -81,7 +81,7 @@ def _with_suppressed_and_dead_rows() -> Iterator[Batch]:
 
 
 def _step_wise() -> Iterator[Batch]:
-    """Trajectories of two steps and of one, and two of one step to another prompt."""
+    """A trajectory of two steps and one of one step to the first prompt, two of one step to the second."""
     yield filled(
         [[1, 1, 1], [1, 0, 0], [1, 1, 0], [1, 1, 0], [1, 0, 0]],
         reward=[0, 1, 0, 0.5, 0.25],

@@ -51,10 +51,10 @@ def _advantage_column(batch: Batch, _settings: Settings) -> Readings:
 
 
 def aggregated_column(boundary: Boundary, algorithm: str) -> Callable[[Batch, Settings], Readings] | None:
-    """The numbers that an aggregation function receives: one column per token, or the entropy of its logits.
+    """The formula of the numbers that an aggregation function receives.
 
-    Without an algorithm, and with no or several such columns, it is the advantage.
-    None if the algorithm is not the column.
+    These are the entropies of its logits if it claims ``entropy``, else the only column per token that it reads. If it
+    does not read exactly one and claims no algorithm, they are the advantages. None if it claims another algorithm.
     """
     passed = sorted(boundary.reads & PER_TOKEN)
     if algorithm == "entropy" and "logits" in boundary.reads:
