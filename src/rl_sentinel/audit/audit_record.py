@@ -35,7 +35,10 @@ class _UnknownLineError(Exception):
 
 @dataclass(slots=True)
 class CodeUsed:
-    """Functions that were entered and source that was read, as file and first line (0: the whole file)."""
+    """Functions that were entered and source that was read, as file and first line (0: the whole file).
+
+    ``complete`` is False if code may have run that could not be recorded.
+    """
 
     functions: list[list[Any]] = field(default_factory=list)
     reads: list[list[Any]] = field(default_factory=list)
@@ -70,7 +73,16 @@ def _moved(file: str, line: int, changed: Mapping[str, FileChange]) -> tuple[str
 
 @dataclass(slots=True)
 class AuditRecord:
-    """An audit, and everything that its verdicts depend on: the tree, the loaded code, and the events of each unit."""
+    """An audit, and everything that its verdicts depend on; a unit is a boundary and a setting, as in :func:`unit_of`.
+
+    Attributes:
+        tree: the state of the target's files.
+        loaded: code that was used until the target was loaded; all verdicts depend on it.
+        modules: the modules that were loaded.
+        used: unit -> code that its child processes used.
+        digests: unit -> digest of the boundary's description; empty if its verdicts cannot be reused.
+        events: unit -> its events.
+    """
 
     tree: TreeState
     loaded: CodeUsed = field(default_factory=CodeUsed)

@@ -75,7 +75,7 @@ def stored_or_run(job: Request, python: str, *, fresh: bool) -> Generator[dict[s
 
 
 def _unchanged(path: Path, job: Request, tree: TreeState) -> AuditRecord | None:
-    """The part of the last audit that holds in this state of the tree."""
+    """The part of the last audit that is still valid in this state of the tree; None without such an audit."""
     data = _read(path)
     provenance = dict(job.target) | {"framework": job.framework, "version": job.version}
     return None if data is None else AuditRecord.from_json(data).unchanged_in(tree, provenance)

@@ -67,7 +67,8 @@ def evidence(  # noqa: PLR0913 - provenance has these parts
     """The record of one finding, from which every report is made.
 
     ``places`` has the file and the line of each function of the boundary; the first is the source of the finding.
-    ``loaded`` maps packages to where they came from: ``light``, ``fake`` or ``stand-in``.
+    ``loaded`` maps packages that the target imports to their source: ``light`` (fetched beside the target), ``fake`` (a
+    replacement from this package) or ``stand-in`` (a placeholder, because the package is absent).
     """
     framework = request.framework
     case = found.case

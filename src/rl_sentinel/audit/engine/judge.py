@@ -37,13 +37,16 @@ class Break:
 class Judgment:
     """The result of a search for a counterexample.
 
-    ``tried`` counts the cases that were compared. ``found`` is the counterexample, or None. ``reason`` says why no case
-    was compared.
+    For a law that fails ``"on-one-case"``, all expectations are compared on the first broken case and on the leading
+    cases after it, so that a finding at one output does not hide another's. For a law that fails ``"on-all-cases"``,
+    ``broken`` is the expectation of ``found``, and ``held`` is empty.
 
-    ``broken`` and ``held`` are names of expectations, and empty without a counterexample. For a law that fails
-    ``"on-one-case"``, all expectations of the first broken case and of the leading cases after it are compared, so that
-    a finding at one output does not hide another's: ``broken`` are those that broke on any of these cases, ``held`` all
-    others. For a law that fails ``"on-all-cases"``, ``broken`` is the expectation of ``found``, and ``held`` is empty.
+    Attributes:
+        tried: number of cases that were compared.
+        found: the counterexample, or None.
+        reason: why no case was compared; may be empty.
+        broken: names of the expectations that broke on any of these cases; empty without a counterexample.
+        held: names of the other expectations; empty without a counterexample.
     """
 
     tried: int

@@ -1,4 +1,4 @@
-"""Find the modules that a boundary can reach by imports, without running them: few boundaries can enter a file."""
+"""Find the modules that a boundary can reach by imports, without running them."""
 
 import ast
 import dataclasses

@@ -35,7 +35,13 @@ from rl_sentinel.search.case_selection import LONG_RUN
 class Unit:
     """A boundary under one setting, with the laws that remain to be checked.
 
-    ``loaded`` maps packages to where they came from; ``names`` are the functions that the smoke check entered.
+    Attributes:
+        by_path: all boundaries of the target by path, for alternatives.
+        request: the request that the worker carries out.
+        loaded: as for :func:`~rl_sentinel.audit.engine.evidence.evidence`.
+        names: the functions that the smoke check entered.
+        cache, equal_calls: as for :class:`Asker`.
+        code_use: the record of the code that is used; None if the request does not ask for it.
     """
 
     target: Target

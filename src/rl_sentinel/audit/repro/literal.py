@@ -75,7 +75,7 @@ def source(value: Any, names: Names) -> str:  # noqa: ANN401, PLR0911 - one line
 
 
 def literal(value: Any) -> str:  # noqa: ANN401 - numbers, text, lists of them
-    """Python source of plain data; a float that float32 has exactly is written with the fewest digits that give it."""
+    """Python source of plain data; a float that is exact in float32 has the fewest digits that give it in float32."""
     if isinstance(value, list):
         return "[" + ", ".join(literal(v) for v in value) + "]"
     if isinstance(value, float) and not math.isfinite(value):

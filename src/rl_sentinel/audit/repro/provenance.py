@@ -20,7 +20,10 @@ _STRIDE = 2**30
 
 
 class View(NamedTuple):
-    """The source of a tensor in a script: the output of a run, or some of its rows and columns."""
+    """The source of a tensor in a script: the output of a run, or the cells that the expression ``cut`` selects in it.
+
+    ``cut`` follows the output, as in ``[[0, 2]]``; it is empty for the whole output.
+    """
 
     run: int
     cut: str = ""

@@ -41,7 +41,10 @@ class Suspects:
         return stack[0]
 
     def should_read_stack(self, call: Time, after: Time) -> bool:
-        """Whether a call has lasted long enough to ask for its stack."""
+        """Whether to read the stack of a call: an earlier call hung, and this call has lasted for the time ``after``.
+
+        Processor time counts if an earlier call was spinning, wall-clock time if one was sleeping.
+        """
         spins = bool(self.spinning) and call.cpu >= after.cpu
         return spins or (bool(self.sleeping) and call.clock >= after.clock)
 

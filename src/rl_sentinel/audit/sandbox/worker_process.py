@@ -26,7 +26,7 @@ _PASSED = ("PATH", "LANG", "LC_ALL", "SYSTEMROOT", "LD_LIBRARY_PATH")
 
 
 def request(target: TargetSpec, task: Task, *, python: str = sys.executable, **more: Any) -> tuple[Request, Source]:  # noqa: ANN401
-    """Fetch the code of a target, and build the request for a worker.
+    """Fetch the code of a target, and build the request for a worker; ``more`` are further fields of the request.
 
     Unless the target is installed, the small packages that it imports are fetched too.
 

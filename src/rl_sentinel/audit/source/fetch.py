@@ -23,8 +23,15 @@ from rl_sentinel.core.errors import SentinelError
 class Source:
     """A target's tree on disk: ``root`` is the folder that holds the import package.
 
-    ``version`` is the requested or installed release; ``stated_version`` the version that a source tree states;
-    ``function`` a user's function as ``module:name``, importable from ``root``.
+    An attribute that the form of the target does not have is empty.
+
+    Attributes:
+        root: the folder.
+        version: the requested or installed release.
+        digest: SHA-256 of the files.
+        commit: the hash of a git revision.
+        stated_version: the version that a checkout states.
+        function: a user's function as ``module:name``, importable from ``root``.
     """
 
     root: Path

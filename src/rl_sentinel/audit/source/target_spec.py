@@ -20,7 +20,7 @@ _FUNCTION = re.compile(r"^(?:[A-Za-z_][\w.]*|[^:#@]+\.py):[A-Za-z_][\w.]*$")
 
 @dataclass(frozen=True, slots=True)
 class TargetSpec:
-    """A parsed target name."""
+    """A parsed target name; a field that its form does not have is empty."""
 
     text: str
     form: Form
