@@ -33,7 +33,18 @@ STDOUT = Path("-")
 
 @dataclass(slots=True)
 class Outputs:
-    """Output paths, and the results so far."""
+    """Output paths, and the results so far.
+
+    Attributes:
+        issues, repros: folders for one issue, and for one script, evidence file and test of each finding.
+        files: kind and path of each report in one file.
+        json_path: file of the JSON report, or ``STDOUT``.
+        known: the user's known file, if it is to be updated.
+        results: the results of each target.
+        shown: the findings that are shown, each with the command that installs its target.
+        audited: these findings in the form of a known file.
+        accepted: the content of the known file before the audit.
+    """
 
     issues: list[Path] = field(default_factory=list)
     repros: list[Path] = field(default_factory=list)

@@ -26,7 +26,10 @@ _SKIP, _STOP = 125, 128
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """The target of a replay, with stage and claims for a user's function."""
+    """The target of a replay, with stage and claims for a user's function.
+
+    ``bound`` has the function's bindings and numbers, or the recipe, as JSON.
+    """
 
     spec: str
     stage: str = ""

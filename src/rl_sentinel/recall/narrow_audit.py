@@ -43,7 +43,10 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NarrowAudit:
-    """Verdicts of the boundaries that enter certain functions; ``error`` says why the target could not be audited."""
+    """Verdicts of the boundaries that enter certain functions; ``error`` says why the target could not be audited.
+
+    ``entered`` maps a boundary and its setting to those of these functions that it entered.
+    """
 
     error: str = ""
     verdicts: tuple[Judged, ...] = ()

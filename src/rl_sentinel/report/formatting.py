@@ -73,7 +73,7 @@ def wrapped(text: str, *, indent: str = "", hanging: str = "", lines: int = 0) -
 
 
 def two_values(a: Any, b: Any) -> tuple[str, str]:  # noqa: ANN401 - JSON
-    """Two nested lists of numbers, with enough digits to show that they differ; at most 10.
+    """Two nested lists of numbers as text, with enough significant digits to show that they differ, at most 10.
 
     Example:
         >>> from rl_sentinel.report.formatting import two_values
@@ -85,7 +85,7 @@ def two_values(a: Any, b: Any) -> tuple[str, str]:  # noqa: ANN401 - JSON
 
 
 def numbers(value: Any, mark: Sequence[int] | None = None, text: str = "", *, digits: int = 4) -> str:  # noqa: ANN401 - JSON
-    """Nested lists of numbers in few characters; the cell ``mark`` is written as ``text``.
+    """Nested lists of numbers as short text; the cell at the index ``mark`` is written as ``text``.
 
     Example:
         >>> from rl_sentinel.report.formatting import numbers
