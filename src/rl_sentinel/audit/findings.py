@@ -95,8 +95,14 @@ class Finding:
 class Audit:
     """The results of one audit.
 
-    ``pairs`` is the number of verdicts that the worker plans, one per law, boundary and setting. ``stored`` is True if
-    all results come from the cache; ``unchanged`` are the boundaries and settings with results from the cache.
+    Attributes:
+        verdicts: the verdicts so far.
+        entered: boundary and setting -> the functions that its smoke check entered.
+        boundaries: number of boundaries.
+        pairs: number of verdicts that the worker plans, one per law, boundary and setting.
+        stored: whether all results come from the cache.
+        unchanged: the boundaries and settings with results from the cache.
+        notes: how arguments were bound, and remarks on refusals.
     """
 
     verdicts: list[Verdict] = field(default_factory=list)

@@ -165,6 +165,5 @@ def _cases(budget: int | None, *, thorough: bool) -> int | None:
 
 
 def _is_default(context: typer.Context, name: str) -> bool:
-    """Whether an option has its default value."""
     source = context.get_parameter_source(name)
     return source is None or source.name == "DEFAULT"

@@ -192,7 +192,6 @@ class _Lazy(Batch):
     _source: Batch
 
     def __getattr__(self, name: str) -> Tensor:
-        """Derive a column when it is first read."""
         fresh: Tensor = self._derive(getattr(self._source, name))
         object.__setattr__(self, name, fresh)
         return fresh

@@ -38,7 +38,7 @@ class StandInTouched(NotApplicable):
 
 
 class TargetRaised(Exception):  # noqa: N818 - an outcome of the target, which laws check
-    """An exception raised by the target; ``accident`` is its ``file:line``, or empty if it was raised on purpose."""
+    """An exception that left the target; ``accident`` is the ``file:line`` that caused it by mistake, or empty."""
 
     def __init__(self, message: str, accident: str = "") -> None:
         """Store the message and the ``file:line``."""

@@ -25,7 +25,7 @@ def _after_warm_up(update: int, settings: Settings, rate: Callable[[float, float
 
 
 def _stable(since: float, left: float, settings: Settings) -> float:
-    """The peak rate for the share ``stable`` of the updates after the warm-up, then half a period of a cosine."""
+    """The peak rate for the share ``stable`` of these updates, rounded down; then half a period of a cosine."""
     stable = math.floor(left * number_of(settings, "stable"))
     return (
         1.0 if since < stable else _cosine(min(1.0, (since - stable) / (left - stable)), number_of(settings, "floor"))

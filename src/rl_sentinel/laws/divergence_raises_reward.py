@@ -73,7 +73,7 @@ def _vary(case: Case, variant: int) -> Case | None:
 
 
 def _charged(batch: Batch, row: int, changed: Tensor) -> Tensor:
-    """True at the cell that carries the penalty: the row, its first trained token if changed, or its last token."""
+    """True at the cell that carries the penalty: the row, or its first trained token if this changed, else its last."""
     cells = torch.zeros_like(changed)
     if changed.dim() == 1:
         cells[row] = True

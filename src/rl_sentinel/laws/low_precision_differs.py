@@ -95,7 +95,7 @@ def _cast(batch: Batch, names: list[str], dtype: torch.dtype) -> Batch:
 
 
 def _summed(output: Output, batch: Batch) -> int:
-    """The largest number of cells that one number of an output may sum: all cells, or one row's and one per row."""
+    """The most cells that a number of an output may sum: all for one number, else those of a row and one per row."""
     return batch.mask.numel() if output.axes == "" else batch.rows + batch.width
 
 

@@ -19,8 +19,8 @@ How to fix it:
     the values that are allowed.
 
 Where it does not apply:
-    Boundaries that claim no setting that must be refused, or do not report whether they accept a setting (an output of
-    the name ``accepted``).
+    Boundaries that claim no setting that must be refused, or do not report whether they accept a setting (an output
+    named ``accepted``).
 
 Seen in:
     See the audit's reports.

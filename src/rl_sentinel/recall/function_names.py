@@ -62,7 +62,7 @@ def _place(root: Path, file: str) -> Path | None:
 def _defined(node: ast.AST, within: str = "") -> Iterator[tuple[str, bool]]:
     """Qualified name of each function and class at the top of a module or class, and whether it is a class.
 
-    Those in ``if`` and ``try`` blocks there are included, but not those in ``except`` or other blocks.
+    Those in blocks there, such as ``if``, ``try`` and ``with``, are included.
     """
     for child in ast.iter_child_nodes(node):
         if isinstance(child, _DEFINITIONS):

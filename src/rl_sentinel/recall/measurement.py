@@ -21,12 +21,14 @@ from rl_sentinel.recall.syntax import interpreter_for
 
 @dataclass(frozen=True, slots=True)
 class Controls:
-    """Negative controls of a bug.
+    """Negative controls of a bug: whether a law turned from broken to *holds* where nothing was fixed.
 
-    True if a law turned from broken to *holds* where nothing was fixed; None if the control could not run.
+    None if a control could not run.
 
-    ``other_function``: the function of another bug in the same two audits, at boundaries that do not enter the bug's
-    function. ``neighbor``: the bug's function before and after an earlier change of its file that fixes nothing.
+    Attributes:
+        other_function: at the function of another bug, in the same two audits, at boundaries that do not enter the
+            bug's function.
+        neighbor: at the bug's function, before and after an earlier change of its file that fixes nothing.
     """
 
     other_function: bool | None = None

@@ -158,7 +158,7 @@ def _more(console: Console, count: int, hints: Hints) -> None:
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """The number of findings of each level."""
+    """The number of findings of each level, and of the places folded under them."""
     levels = Counter(f.level for f in findings)
     parts = ", ".join(f"{levels[level]} {level}" for level in _STYLE if levels[level]) or "none"
     folded = sum(len(f.also) for f in findings)

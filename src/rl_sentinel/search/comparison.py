@@ -121,7 +121,7 @@ def cells(where: Tensor, like: Tensor) -> Tensor:
 def slopes(boundary: Boundary) -> tuple[str, ...]:
     """The columns for which laws compare gradients of the loss; empty without a loss.
 
-    The log-probs, for a value loss also the values, and for an aggregation the logits, if the boundary reads them.
+    The log-probs, for a value loss also the values, for an aggregation also the logits; each if the boundary reads it.
     """
     more = {"value-loss": ("value",), "aggregate": ("logits",)}  # a divergence is summed from logits
     columns = ("logprob", *more.get(boundary.stage, ()))

@@ -24,8 +24,9 @@ class Normalization:
     """Which mean to subtract, and which standard deviation to divide by.
 
     Attributes:
-        mean: the live rows whose mean is subtracted: of the batch, of the row's group, or none.
-        deviation: the live rows whose standard deviation divides: of the batch, of the row's group, or none.
+        mean: whose mean is subtracted: that of the live rows of the ``"batch"`` or of the row's ``"group"``, or
+            ``"none"``.
+        deviation: whose standard deviation divides, with the same choices.
         leave_one_out: compare a row with the mean of the other rows.
         biased: divide squares by n instead of n - 1.
         epsilon: added to the standard deviation, in reward units.

@@ -199,7 +199,7 @@ def _weighs_parts(rollout: Rollout, by: Choices) -> bool:
 
 
 def _value_per_step(rollout: Rollout, by: Choices, mask: Mask) -> Tensor | None:
-    """The critic's value of each step, at its tokens: the value of the token, or of its turn."""
+    """The critic's value of each token or, for an estimator of turns, of its turn; None without a critic."""
     if rollout.value is None or rollout.turn is None or "turn" not in inspect.signature(by.estimator).parameters:
         return rollout.value
     return turn_values(rollout.value, mask=mask, turn=rollout.turn)

@@ -23,8 +23,9 @@ _OURS = f"{Path(rl_sentinel.__file__).parent.resolve()}/"
 class Origin(NamedTuple):
     """The origin of an exception.
 
-    ``accident`` is ``file:line`` of the target, or empty if the exception is a refusal or does not come from the
-    target; ``on_purpose`` is True if a ``raise`` or ``assert`` of the target raised it.
+    ``accident`` is ``file:line`` of the target; it is empty if code raised the exception on purpose, or if the
+    exception comes from outside of the target or from the environment (such as ``ImportError``). ``on_purpose`` is True
+    if a ``raise`` or ``assert`` of the target raised it.
     """
 
     accident: str = ""

@@ -72,7 +72,7 @@ def search(  # noqa: PLR0913 - what decides the cases
     A law that fails only ``"on-all-cases"`` is checked until one case holds.
 
     Raises:
-        Crashed: if the target crashed on a case, and no other case decides.
+        Crashed: if the target crashed on a case, and no other case breaks the law (or, for ``"on-all-cases"``, holds).
     """
     tried, first = 0, None
     raised: list[Exception] = []
