@@ -43,7 +43,7 @@ class Said(Generic[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """A setting with a documented effect, and two values with which the results must differ."""
+    """A setting and two of its values, with which the results must differ or, in ``Claims.inert``, be equal."""
 
     name: str
     values: tuple[Scalar, Scalar]
@@ -97,8 +97,8 @@ _SIGNAL = ("reward", "normalize", "kl", "correct", "advantage", *_LOSSES)
 class Claims:
     """All claims of one boundary; None (or empty) means that a claim was not made.
 
-    ``a | b`` has the claims of both; if both make the same claim, ``b`` wins. Fields that are mappings hold claims per
-    output (``output_*``) or per setting (``knobs``, ``inert``, ``options``, ``refused``, ``accepted``).
+    ``a | b`` has the claims of both; if both make the same claim, ``b`` wins. The fields ``output_*`` hold claims per
+    output; ``knobs``, ``inert``, ``options``, ``refused`` and ``accepted`` hold claims per setting.
 
     Raises:
         ValueError: if a claim has a value that is not possible.

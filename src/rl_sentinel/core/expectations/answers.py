@@ -18,7 +18,7 @@ _NEEDS = r"(?i)\b(requires?|required|needs?|install|installed|enabled?|provide|t
 
 
 class Listed(NamedTuple):
-    """A value that the code lists as allowed for a setting; a refusal is justified if it says what the value needs."""
+    """A value that the code lists as allowed for the setting ``name``."""
 
     name: str
     value: str
@@ -47,7 +47,7 @@ class Answers(Expectation):
     """Expect that a call returns a result.
 
     ``exception`` is the text of the exception that it raised (empty if none), and ``line`` its ``file:line``.
-    ``listed`` is the listed value that the call used, if any: the exception may then name what this value needs.
+    ``listed`` is the listed value that the call used, if any: the call may then refuse it, as ``Listed.explains`` says.
     """
 
     output: str
@@ -77,6 +77,6 @@ class Answers(Expectation):
         return f"raises {exception} ({self.line}){f': {self.reason}' if self.reason else ''}"
 
     def assertion(self, observed: str, expected: str = "") -> str:  # noqa: ARG002 - the signature of the base class
-        """An expression that is True if there is no exception message, or if it names what the listed value needs."""
+        """An expression that is True if there is no exception message, or if it justifies the refusal of ``listed``."""
         returned = f"({observed}) is None"
         return f"{returned} or {self.listed.assertion(observed)}" if self.listed else returned

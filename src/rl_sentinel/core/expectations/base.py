@@ -60,7 +60,7 @@ class Expectation(ABC):
     """A condition of a law on one output.
 
     ``key`` distinguishes several expectations on the same output. ``where`` is True at the positions that are checked;
-    None for all.
+    None for all. In subclasses, ``reason`` says why the result must be so, at the end of the sentence.
     """
 
     __slots__ = ()

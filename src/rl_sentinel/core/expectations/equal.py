@@ -18,8 +18,9 @@ class Equal(Expectation):
 
     Positions at which the expected number is not finite are not compared.
 
-    ``scale`` is the largest magnitude among the inputs of the arithmetic, besides the two tensors. With a ``change``,
-    ``expected`` is the result before it, and ``observed`` the result after it.
+    ``scale`` is the largest magnitude among the inputs of the arithmetic, besides the two tensors; rounding is
+    proportional to it. With a ``change``, ``expected`` is the result before it, and ``observed`` the result after it.
+    ``says`` replaces the sentence.
     """
 
     output: str

@@ -16,8 +16,9 @@ from rl_sentinel.core.phrasing import at, number
 class Within(Expectation):
     """Expect that every number lies between two bounds; ``strict`` excludes the bounds, and None means no bound.
 
-    With ``between_calls``, the lower bound is the same output of another call; a script that reproduces the finding
-    makes this call.
+    ``scale`` is the largest magnitude in the arithmetic, to which the allowed rounding is proportional; strict bounds
+    allow none. With ``between_calls``, the lower bound is the same output of another call; a script that reproduces the
+    finding makes this call.
     """
 
     output: str
