@@ -75,7 +75,7 @@ def as_loss(kl: Float[Tensor, "*S"], *, mask: Mask, coefficient: float, aggregat
 
     Args:
         kl: an estimate of the KL to the reference, in nats per token, of the current log-probs. The estimator decides
-            the gradient; ``kl.k2``, ``kl.k1_plus`` and ``kl.k3_plus`` have the gradient of the KL.
+            the gradient; ``kl.k2``, ``kl.k1_plus`` and ``kl.k3_plus`` have the gradient of the KL in expectation.
         mask: True on trained tokens; other values are ignored.
         coefficient: weight of the KL beside the policy loss, 0 or more.
         aggregation: mode and denominator of the aggregation; use that of the policy loss.

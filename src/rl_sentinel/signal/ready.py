@@ -57,7 +57,7 @@ class Ready:
     def token_advantage(self) -> Float[Tensor, "*S"]:
         """The advantage that a loss takes: each token's advantage times its weight; exactly 0 off the mask.
 
-        Multiplying the advantage is valid for a loss that is proportional to its absolute value.
+        Multiplying the advantage is valid for a loss with :math:`L(w A) = w L(A)` for weights of 0 or more, as PPO's.
         """
         wide = align.spread(self.advantage, mask=self.mask) if self.outcome else self.advantage
         return wide if self.weight is None else selected(weighed(self.weight, wide), mask=self.mask)
@@ -116,7 +116,8 @@ def trusted(
         denominator: live rows of the whole mini-batch over all ranks, a count.
 
     Returns:
-        The mask for the loss, and this part's share of dropped responses. Keep the denominators of ``ready.mask``.
+        The mask for the loss, and this part's share of dropped responses. The loss keeps the denominators of
+        ``ready.mask``.
 
     Raises:
         InputError: as ``trust.off_policy_sequences_kept`` and ``trust.rejected_fraction``.

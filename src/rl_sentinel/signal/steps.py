@@ -119,8 +119,8 @@ def over_trajectories(  # noqa: PLR0913 - an estimator's columns, and the trajec
         last: True on the last step of each trajectory.
 
     Returns:
-        Advantage per step, in the unit of the estimator; ``align.spread`` repeats it at the step's
-            tokens. Exactly 0 where ``live`` is False. A trajectory counts as live if any of its steps is live.
+        Advantage per step, in the unit of the estimator; ``align.spread`` repeats it at the step's tokens. Exactly 0
+        where ``live`` is False. A trajectory counts as live if any of its steps is live.
 
     Raises:
         InputError: if a dtype or shape is wrong, also of the estimator's result, or if a trajectory has not exactly one

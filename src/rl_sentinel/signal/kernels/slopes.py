@@ -103,7 +103,7 @@ def sapo(  # noqa: PLR0913 - the columns and numbers of the loss
     temperature: float,
     negative_temperature: float,
 ) -> Sloped:
-    """SAPO: the derivative of the gate is a sigmoid, times 1 minus this sigmoid."""
+    """SAPO: the gate is a sigmoid, whose derivative is the sigmoid times 1 minus the sigmoid."""
     ratio, gained = exponential(selected(logprob - old_logprob, mask=mask)), selected(advantage, mask=mask)
     steep = torch.where(gained > 0, gained.new_full((), temperature), gained.new_full((), negative_temperature))
     gate = torch.sigmoid(steep * (ratio - 1))

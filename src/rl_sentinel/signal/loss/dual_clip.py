@@ -43,7 +43,7 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
     .. math:: L_t = -\max(\min(\rho_t A_t, \operatorname{clip}(\rho_t, 1 - \epsilon_l, 1 + \epsilon_h) A_t), c A_t)
         \quad \text{where } A_t < 0
 
-    Where the advantage is positive, :math:`L_t` is PPO's loss.
+    Where the advantage is not negative, :math:`L_t` is PPO's loss.
 
     Args:
         logprob: log-probs of the current policy, in nats; the gradient is taken to these.
