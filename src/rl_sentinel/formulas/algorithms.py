@@ -205,7 +205,7 @@ def _means_are_positive(batch: Batch) -> bool:
 
 
 def _gpg(batch: Batch, _settings: Settings) -> Rows:
-    """Centered rewards, divided by the share of the rows that are in groups with unequal rewards."""
+    """Centered rewards, divided by the share of the live rows that are in groups with unequal rewards."""
     reward, groups = batch.reward.tolist(), _groups(batch)
     live = sum(len(rows) for rows in groups)
     unequal = sum(len(rows) for rows in groups if len({reward[b] for b in rows}) > 1)

@@ -13,7 +13,7 @@ EXACT, NEAR = 1e-12, 1e-6
 
 
 def _kept(batch: Batch, settings: Settings, divergence: Tensor) -> Tensor:
-    """Minus advantage times log-prob times a ratio without a gradient.
+    """Minus advantage times log-prob times the ratio, which is clamped to ``ceiling`` and has no gradient.
 
     The loss is 0 at tokens that moved too far and would move further.
     """

@@ -15,7 +15,7 @@ Named = dict[str, Tensor]
 
 
 def _score(log_ratio: Tensor, settings: Settings) -> Named:
-    """The derivative of the f-divergence at the ratio, up to a constant; f-DPO, arXiv 2309.16240, table 2.
+    """The derivative of the f-divergence's function f at the ratio, up to a constant; f-DPO, arXiv 2309.16240, table 2.
 
     The power of the alpha-divergence is minus alpha in the paper, and alpha minus 1 in some implementations.
     """

@@ -14,7 +14,10 @@ TIE = 1e-4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pairs:
-    """Lengths of preferred and rejected responses, and their log-probs under policy and reference; ``[n]`` each."""
+    """Preferred and rejected responses: summed log-probs under policy and reference, and numbers of trained tokens.
+
+    ``[n]`` each.
+    """
 
     chosen: Tensor
     rejected: Tensor
