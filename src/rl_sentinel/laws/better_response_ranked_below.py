@@ -22,7 +22,9 @@ How to fix it:
 
 Where it does not apply:
     Boundaries that read no task reward or return no advantage. Two responses are compared only if a relative baseline
-    is claimed; a lone response is tested only if credit by outcome (``credit: outcome``) and the scope group are.
+    is claimed, in batches without a row that is dead, suppressed, alone in its group, masked at its last token, or one
+    step of a trajectory. A lone response is tested only if credit by outcome (``credit: outcome``) and the scope group
+    are claimed, in batches without any other of these rows.
 
 Seen in:
     See the audit's reports.

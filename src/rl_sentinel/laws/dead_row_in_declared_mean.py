@@ -20,8 +20,8 @@ How to fix it:
     uses the count. For a metric use ``rl_sentinel.signal.metrics.statistics``.
 
 Where it does not apply:
-    Boundaries that read no mask, or declare no number over live rows. A denominator that is claimed to count every
-    sampled response is a choice, and declared as such.
+    Boundaries that read no mask, or declare no number over live rows. Batches in which a trajectory has several rows. A
+    denominator that is claimed to count every sampled response is a choice, and declared as such.
 
 Seen in:
     See the audit's reports.

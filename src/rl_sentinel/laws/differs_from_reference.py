@@ -109,7 +109,7 @@ def _expect(ask: Ask, case: Case) -> Iterator[Expectation]:
 
 
 def _even(boundary: Boundary, batch: Batch) -> Batch:
-    """The batch with equal policies. If the boundary claims to correct for the sampler, its log-ratio is kept."""
+    """The batch with equal policies; the log-ratio to the sampler is kept if the boundary claims to correct for it."""
     even = on_policy(batch)
     gap = batch.rollout_logprob - batch.old_logprob if boundary.claims.corrected_at_most else 0.0
     return with_columns(even, rollout_logprob=even.rollout_logprob + gap)

@@ -57,7 +57,7 @@ ENOUGH = 16
 
 
 def _has_signal(boundary: Boundary) -> bool:
-    """Whether each number of the configuration must act on some output: on a loss or a column of the batch."""
+    """Whether each number of a setting must have an effect that is compared: on a gradient, or on rows or tokens."""
     losses = ("policy-loss", "value-loss", "aggregate")
     of_tokens = set(slopes(boundary)) - {"logits"}  # a number of a divergence is a share, and at most 1
     return bool(of_tokens) or (

@@ -1,10 +1,10 @@
 """PLC005 outcome-never-arrives: the outcome of a response does not reach its last trained token.
 
 What it says:
-    The outcome of a response reaches its last trained token, whatever token is masked: moving it by
-    1 or by 100, up or down, moves the advantage there, at least once in the same direction, as it is or
-    where all outcomes are 1 higher. The outcome of a trajectory is at its last step. It reaches each step
-    that trains, also if the last step does not.
+    The outcome of a response reaches its last trained token, whatever token is masked. It is moved by 1 and by 100, up
+    and down, on the batch as it is and with all outcomes raised by 1: for at least one of these changes, the advantage
+    there moves in the same direction. The outcome of a trajectory is at its last step. It reaches each step that
+    trains, also if the last step does not.
 
 Why it matters:
     An outcome is often written on the last token. If that token is masked, and rewards are multiplied by the mask, the
