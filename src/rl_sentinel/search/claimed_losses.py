@@ -120,7 +120,8 @@ def _of_one_policy(losses: Formula) -> Formula:
 def _weighted(losses: Readings, boundary: Boundary, batch: Batch) -> Readings:
     """Multiply by the importance weight relative to the sampler, if the boundary claims a ceiling for it.
 
-    The weight is each token's ratio or, as claimed, the geometric mean of the ratios at a row's trained tokens.
+    The weight is each token's ratio, clamped to the ceiling, or, as claimed, the geometric mean of the clamped ratios
+    at a row's trained tokens.
     """
     ceiling = value_of(boundary.claims.corrected_at_most)
     if not ceiling:

@@ -38,7 +38,7 @@ def inside_domain(domain: Domain, case: Case) -> Case:
 
 @lru_cache(maxsize=4096)
 def _domain_batch(domain: Callable[[Batch], Batch], batch: Batch) -> Batch:
-    """The changed batch; always the same object, so that results can be cached."""
+    """The batch that the domain makes of a batch; always the same object, so that results can be cached."""
     return domain(batch)
 
 

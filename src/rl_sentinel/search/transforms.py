@@ -12,7 +12,7 @@ _APART = 60
 
 
 def moved(batch: Batch, column: str, where: Tensor, amount: float) -> Batch:
-    """Add ``amount`` to a signal column where ``where`` (``[B]`` or ``[B, T]``) is True.
+    """Add ``amount`` to a signal column where ``where`` is True, which has the first axes of the column or all of them.
 
     Log-probabilities stay at most 0: no sampler emits larger ones, and their exponential overflows.
     """
