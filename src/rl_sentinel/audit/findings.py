@@ -102,7 +102,7 @@ class Audit:
         pairs: number of verdicts that the worker plans, one per law, boundary and setting.
         stored: whether all results come from the cache.
         unchanged: the boundaries and settings with results from the cache.
-        notes: how arguments were bound, and remarks on refusals.
+        notes: how arguments were bound, and notes on exceptions.
     """
 
     verdicts: list[Verdict] = field(default_factory=list)
@@ -139,8 +139,8 @@ class Audit:
 def findings(audit: Audit, known: Sequence[Known], version: str) -> list[Finding]:
     """The audit's findings, each symptom folded under its cause, worst level first.
 
-    If a known entry matches the cause, only symptoms at places that the entry lists are folded; a symptom at another
-    place stays a separate finding.
+    If the known entry of a cause lists the places of its symptoms, only these are folded; a symptom at another place
+    stays a separate finding.
 
     Args:
         audit: the results.

@@ -2,8 +2,8 @@
 
 The key covers the bytes of this package and (in the request) of the target, size and time of the files under the
 target's root and on the interpreter's path, and the request. A verdict that depends on time or on a crash is never
-stored. If only bodies of functions of the target changed, the verdicts of boundaries that
-entered no changed function are taken from the last audit (:mod:`rl_sentinel.audit.audit_record`).
+stored. If only bodies of functions of the target changed, the verdicts of boundaries that entered no changed function
+are taken from the last audit (:mod:`rl_sentinel.audit.audit_record`).
 """
 
 import hashlib

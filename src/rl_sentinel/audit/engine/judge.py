@@ -286,7 +286,7 @@ def _moved_batches(case: Case, columns: Sequence[str]) -> Iterator[Batch]:
 
 
 def _every_other_entry(case: Case, column: str, rows: torch.Tensor | None) -> torch.Tensor:
-    """The cells of a column to move: the given rows, or every second vocabulary entry of these rows.
+    """The cells of a column to move: the given rows; for logits, every second vocabulary entry of these rows.
 
     A softmax does not change when all logits move equally. Without ``rows``, every second cell along all axes is moved,
     so that a softmax or a mean over any axis changes.

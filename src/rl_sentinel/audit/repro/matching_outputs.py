@@ -44,7 +44,7 @@ def _view(number: int, run: Run, output: str, tensor: Tensor) -> View | None:
 
 
 def _rows(output_tensor: Tensor, tensor: Tensor) -> list[int]:
-    """The indices of the wanted rows in a tensor, each used once; empty if some are missing."""
+    """For each row of ``tensor``, the index of an equal row of the output, each used once; empty if one is missing."""
     rows: list[int] = []
     for row in tensor:
         match = next(

@@ -63,7 +63,7 @@ def views(
     """For each pair of the ``number``-th expectation: the views of the expected and of the observed tensor.
 
     The law runs again on marks, so that equal numbers are not confused. A view is None if its numbers are not from one
-    run.
+    run; all are None if the law makes other calls on marks or raises an exception.
     """
     try:
         marked = next(islice(law.expect(ask, case), number, None)).pairs()

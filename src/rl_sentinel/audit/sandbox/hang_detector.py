@@ -49,7 +49,7 @@ class Suspects:
         return spins or (bool(self.sleeping) and call.clock >= after.clock)
 
     def recognize(self, stack: Sequence[str], call: Time) -> str:
-        """The innermost function on the stack that is a suspect, or an empty string."""
+        """The innermost suspect on the stack, if the call has lasted longer than a normal call; else an empty text."""
         spins = self.spinning if call.cpu >= limits.SUSPECT_CPU_SECONDS else set[str]()
         sleeps = self.sleeping if call.clock >= limits.SUSPECT_CLOCK_SECONDS else set[str]()
         return next((place for place in stack if place in spins | sleeps), "")

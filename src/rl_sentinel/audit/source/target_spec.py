@@ -20,7 +20,17 @@ _FUNCTION = re.compile(r"^(?:[A-Za-z_][\w.]*|[^:#@]+\.py):[A-Za-z_][\w.]*$")
 
 @dataclass(frozen=True, slots=True)
 class TargetSpec:
-    """A parsed target name; a field that its form does not have is empty."""
+    """A parsed target name; a field that its form does not have is empty.
+
+    Attributes:
+        text: the name as the user wrote it.
+        form: whether the target is a release, an installed package, a checkout or one function.
+        framework: the target's framework; for a function, the one with the name ``own``.
+        version: the version of a release.
+        path: the folder of a checkout.
+        revision: the git revision of a checkout; empty for the files as they are.
+        function: the name of a function, ``pkg.module:function`` or ``FILE.py:function``.
+    """
 
     text: str
     form: Form
