@@ -36,7 +36,7 @@ class Grid(NamedTuple):
 
 
 class Block(NamedTuple):
-    """One cause, as the template shows it."""
+    """One cause, as the template shows it; ``places`` are the other places that show it."""
 
     finding: Finding
     level: str

@@ -15,7 +15,19 @@ Level = Literal["fault", "contested", "hazard"]
 
 
 class FindingObject(TypedDict):
-    """A finding; ``evidence`` is what ``rl-sentinel replay`` reads."""
+    """A finding; a text that does not apply is empty.
+
+    Attributes:
+        signature: its name in known files.
+        rows: number of rows of the counterexample.
+        tokens: number of response positions of the counterexample.
+        known: the reason from a known file for this release; ``known_from`` is that file.
+        accepted: whether the user's known file lists it.
+        level_note: a note if a known file states another level.
+        elsewhere: the reason, if a known file lists it for other releases only.
+        also: other places with the same cause: ``boundary [setting]``, after ``LAW at`` if another law is broken there.
+        evidence: what ``rl-sentinel replay`` reads.
+    """
 
     signature: str
     law: str
@@ -34,7 +46,10 @@ class FindingObject(TypedDict):
 
 
 class VerdictObject(TypedDict):
-    """A verdict; ``level``, ``status`` and ``sentence`` are set if the law is broken."""
+    """A verdict; ``level``, ``status`` and ``sentence`` are set if the law is broken.
+
+    ``reason`` says why a law is not applicable or is errored; else it is empty.
+    """
 
     law: str
     boundary: str
@@ -57,7 +72,10 @@ class Coverage(TypedDict):
 
 
 class Report(TypedDict):
-    """The results of one target; ``status`` is the exit status of this target alone."""
+    """The results of one target.
+
+    ``status`` is the exit status of this target alone, and ``counts`` the number of verdicts by outcome.
+    """
 
     version: str
     target: str
