@@ -56,7 +56,7 @@ def check(  # noqa: PLR0913 - the options of a check
         stage: the quantity that it computes: ``advantage``, ``policy-loss``, ``value-loss``, ``kl``, ``aggregate``,
             ``reward``, ``normalize``, ``weight``, ``keep``, ``logprob`` or ``entropy`` (of logits).
         algorithm: the algorithm that it implements, such as ``grpo``; implies the usual claims of the algorithm.
-        Without it, a formula is compared only if the stage or a claim implies one.
+            Without it, a formula is compared only if the stage or a claim implies one.
         bind: parameter -> column (``"logprob"``), column and axes (``"advantage[B]"``), a dict of these for the keys of
             a dict or the fields of a dataclass, a number, a codec, or a function of the batch. Parameters with known
             names need no binding. ``return`` -> the position or key of the output in the result.
@@ -160,7 +160,7 @@ def assert_sound(function: Callable[..., Any], *, contested: bool = False, **opt
 
 
 def _why_not_ok(result: CheckResult) -> str:
-    """How many laws could not be checked, and why."""
+    """Why a check is not ok: no law was selected, some laws could not be checked, or none applies."""
     laws = {verdict.law for verdict in result.verdicts}
     if not laws:
         return "no law was selected: choose other values for laws and ignore"

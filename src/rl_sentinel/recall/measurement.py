@@ -37,7 +37,7 @@ class Controls:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The result of one bug."""
+    """The result of one bug; ``functions`` are those that the bug names, as ``FILE:NAME``."""
 
     bug: Bug
     comparison: Comparison

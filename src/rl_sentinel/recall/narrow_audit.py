@@ -23,7 +23,11 @@ _IRRELEVANT = frozenset({"cli", "known", "recall", "remedies", "report", "train"
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The verdict of one law at one boundary under one setting; for a broken law, with level and broken outputs."""
+    """The verdict of one law at one boundary under one setting.
+
+    For a broken law, it has the level and the sentence of the finding, the names of the expectations (such as outputs)
+    that are ``broken`` on some case, and of those that ``held`` on all cases.
+    """
 
     law: str
     boundary: str
