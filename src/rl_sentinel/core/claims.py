@@ -180,7 +180,7 @@ class Claims:
         "a loss or a baseline is weighted by the ratio to the rollout policy, clamped at this number"
     )
     corrected_by: Said[Literal["token", "row"]] | None = _claim(
-        "the weight that corrected-at-most clamps is computed per token, or is the geometric mean of the row's ratios"
+        "the weight of corrected-at-most: each token's clamped ratio, or the geometric mean of the row's clamped ratios"
     )
     output_algorithms: Mapping[str, Said[str]] = _per_name(
         "the algorithm of one output, if it differs from the boundary's", dict
