@@ -9,9 +9,10 @@ from rl_sentinel.core.case import Case, with_draw
 from rl_sentinel.core.law import Law
 from rl_sentinel.search.case_selection import (
     ENOUGH,
-    FEW_KINDS,
     FULLY_VARIED,
     LEADING_DRAWN,
+    OF_FEW_CASES,
+    OF_LONG_RUNS,
     VARIED_KINDS,
     Selection,
     all_cases,
@@ -71,16 +72,20 @@ def test_leading_cases_are_the_first_of_each_kind_and_random_ones() -> None:
 def test_a_long_run_has_fewer_leading_cases_and_the_same_reserve() -> None:
     whole, long = selection(_law(), 0, 0), selection(_law(), 0, 0, long_run=True)
     assert long.leading < whole.leading
-    assert set(FEW_KINDS) < set(small_kinds())
-    assert set(VARIED_KINDS) < set(FEW_KINDS)
+    assert set(OF_LONG_RUNS.kinds) < set(small_kinds())
+    assert set(VARIED_KINDS) < set(OF_LONG_RUNS.kinds)
     assert {id(c.batch) for c in long.cases} == {id(c.batch) for c in whole.cases}
 
 
-def test_a_law_whose_faults_show_on_almost_any_case_has_the_cases_of_a_long_run() -> None:
+def test_a_law_whose_faults_show_on_almost_any_case_has_still_fewer() -> None:
     law = replace(_law(), few_cases=True)
     few, long = selection(law, 0, 0), selection(_law(), 0, 0, long_run=True)
-    assert [id(case.batch) for case in few.cases] == [id(case.batch) for case in long.cases]
-    assert few.leading == long.leading
+    assert set(OF_FEW_CASES.kinds) < set(OF_LONG_RUNS.kinds)
+    leading = {id(case.batch) for case in few.cases[: few.leading]}
+    assert leading < {id(case.batch) for case in long.cases[: long.leading]}
+    assert len(leading) == len(OF_FEW_CASES.kinds) + OF_FEW_CASES.random
+    assert {id(c.batch) for c in few.cases} == {id(c.batch) for c in long.cases}
+    assert selection(law, 0, 0, long_run=True) == few
     assert len(selection(law, 0, 4).cases) == len(selection(_law(), 0, 4).cases)
 
 

@@ -27,21 +27,45 @@ LEADING_FIXED, LEADING_DRAWN = (1, 4, 0, 2, 3, 5), 2
 #: A boundary that enters more functions of the target than this is a long run, tried on fewer leading cases.
 LONG_RUN = 40
 
-#: The kinds of small cases, and the number of random cases, on which a long run or a law with ``few_cases`` is tried.
-FEW_KINDS = (
-    "_plain",
-    "_of_equal_groups",
-    "_of_unequal_groups",
-    "_with_dead_rows",
-    "_with_masked_tokens",
-    "_with_suppressed_rewards",
-    "_with_equal_rewards",
-    "_of_one_position",
-    "_step_wise",
-    "_of_several_steps",
-    "_step_wise_without_its_end",
+
+class Share(NamedTuple):
+    """A part of the leading cases: kinds of small cases, and a number of random cases."""
+
+    kinds: tuple[str, ...]
+    random: int
+
+
+#: What a long run is tried on.
+OF_LONG_RUNS = Share(
+    (
+        "_plain",
+        "_of_equal_groups",
+        "_of_unequal_groups",
+        "_with_dead_rows",
+        "_with_masked_tokens",
+        "_with_suppressed_rewards",
+        "_with_equal_rewards",
+        "_of_one_position",
+        "_step_wise",
+        "_of_several_steps",
+        "_step_wise_without_its_end",
+    ),
+    3,
 )
-FEW_RANDOM = 3
+
+#: What a law with ``few_cases`` is tried on.
+OF_FEW_CASES = Share(
+    (
+        "_plain",
+        "_of_unequal_groups",
+        "_with_dead_rows",
+        "_with_masked_tokens",
+        "_with_suppressed_rewards",
+        "_step_wise",
+        "_of_several_steps",
+    ),
+    1,
+)
 
 #: The kinds of leading cases that are tried under every variant of a law.
 VARIED_KINDS = ("_of_unequal_groups", "_with_dead_rows", "_step_wise", "_of_several_steps")
@@ -63,15 +87,16 @@ class Selection(NamedTuple):
 
 def selection(law: Law, seed: int, budget: int, domain: Domain = None, *, long_run: bool = False) -> Selection:
     """The cases of a law, within a boundary's ``domain``; with a budget all cases, else the leading cases first."""
-    return _selection(law, seed, budget, domain, (long_run or law.few_cases) and not budget)
+    share = OF_FEW_CASES if law.few_cases else OF_LONG_RUNS if long_run else None
+    return _selection(law, seed, budget, domain, None if budget else share)
 
 
 @cache
-def _selection(law: Law, seed: int, budget: int, domain: Domain, few: bool) -> Selection:  # noqa: FBT001 - a key
+def _selection(law: Law, seed: int, budget: int, domain: Domain, share: Share | None) -> Selection:
     if budget:
         everything = _everything(law, all_cases(seed, budget), domain)
         return Selection(everything, len(everything))
-    small, random, reserve = _leading(seed, few=few)
+    small, random, reserve = _leading(seed, share)
     first = [variant for kind, case in small for variant in _leading_variants(law, kind, case, domain)]
     first += _in_turn(law, random, domain)
     return Selection((*first, *_in_turn(law, reserve, domain)), len(first))
@@ -81,7 +106,7 @@ def _selection(law: Law, seed: int, budget: int, domain: Domain, few: bool) -> S
 def all_cases(seed: int, budget: int) -> tuple[Case, ...]:
     """Small cases, ``budget`` random cases (a few if it is 0), a case of many prompts, and a case with an outlier."""
     if not budget:
-        small, random, reserve = _leading(seed, few=False)
+        small, random, reserve = _leading(seed)
         return (*(case for _, case in small), *random, *reserve)
     half = budget // 2
     fixed = small_cases() + random_cases(FIXED_SEED, half)
@@ -90,23 +115,28 @@ def all_cases(seed: int, budget: int) -> tuple[Case, ...]:
 
 def leading_cases(setting: str) -> list[Case]:
     """The leading cases under a setting, except the cases that depend on the seed of the audit."""
-    small, random, _ = _leading(0, few=False)
+    small, random, _ = _leading(0)
     cases = [*(case for _, case in small), *random[: len(LEADING_FIXED)]]
     return [replace(case, setting=setting) for case in cases]
 
 
 @cache
-def _leading(seed: int, *, few: bool) -> tuple[tuple[tuple[str, Case], ...], tuple[Case, ...], tuple[Case, ...]]:
-    """Three parts: the first small case of each kind, with the kind; the leading random cases; all other cases."""
+def _leading(
+    seed: int, share: Share | None = None
+) -> tuple[tuple[tuple[str, Case], ...], tuple[Case, ...], tuple[Case, ...]]:
+    """Three parts: the first small case of each kind, with the kind; the leading random cases; all other cases.
+
+    With a ``share``, the first two parts have only its cases.
+    """
     leading, others = dict[str, Case](), list[Case]()
     for kind, case in zip(small_kinds(), small_cases(), strict=True):
-        if kind in leading or (few and kind not in FEW_KINDS):
+        if kind in leading or (share and kind not in share.kinds):
             others.append(case)
         else:
             leading[kind] = case
     fixed = random_cases(FIXED_SEED, len(LEADING_FIXED))
     drawn = (*(fixed[n] for n in LEADING_FIXED), *random_cases(seed + 1000, LEADING_DRAWN))
-    most = FEW_RANDOM if few else len(drawn)
+    most = share.random if share else len(drawn)
     return tuple(leading.items()), drawn[:most], (*others, *drawn[most:], many_prompts(), one_success())
 
 
