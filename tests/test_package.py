@@ -26,6 +26,7 @@ def test_older_interpreter_is_told_in_one_line() -> None:
     assert library.stderr.splitlines()[-1] == f"ImportError: {LINE}"
 
 
+@pytest.mark.slow
 def test_package_runs_as_a_module() -> None:
     run = _run("-m", "rl_sentinel", "explain", "MSK001")
     line = "MSK001 dead-row-shifts-signal: a row without a trained token changes the results of other rows."

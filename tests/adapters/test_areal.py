@@ -18,6 +18,7 @@ def test_all_boundaries_answer(loads: Loads) -> None:
     assert answering(boundaries, target) == []
 
 
+@pytest.mark.slow
 def test_every_call_reads_back(loads: Loads) -> None:
     """Columns and arguments of every boundary survive the round trip."""
     target = loads(FRAMEWORK, files(early=True))

@@ -62,6 +62,7 @@ def test_parts_of_the_exchange(loads: Loads, words: str, found: bool) -> None:
     check_verdict(CFG003, boundary, next(iter(boundary.settings)), target, found=found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "lost"),
     [

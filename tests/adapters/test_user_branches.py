@@ -49,6 +49,7 @@ def _checked(function: Any, **options: Any) -> CheckResult:
     )
 
 
+@pytest.mark.slow
 def test_a_sound_function_is_sound_in_both_branches() -> None:
     result = _checked(sound)
     assert result.ok, str(result)
@@ -58,6 +59,7 @@ def test_a_sound_function_is_sound_in_both_branches() -> None:
     assert any("it is also checked with advantages as advantage[B]" in note for note in result.notes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", [other_sign, centered_key])
 def test_a_fault_of_one_branch_is_found(function: Any) -> None:
     faults = {(one.code, one.evidence["setting"]) for one in _checked(function).faults}

@@ -52,6 +52,7 @@ def test_all_boundaries_answer(loads: Loads) -> None:
     }
 
 
+@pytest.mark.slow
 def test_every_call_reads_back(loads: Loads) -> None:
     """Columns, settings and arguments of every boundary survive the round trip."""
     target = loads(FRAMEWORK, files())

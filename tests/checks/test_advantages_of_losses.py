@@ -1,5 +1,6 @@
 """Losses that change their advantages, or take one per response in a layout with one per token."""
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -43,6 +44,7 @@ def blind(new_logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor
     return (lost * mask).sum() / mask.sum().clamp(min=1)
 
 
+@pytest.mark.slow
 def test_gspo_has_one_advantage_per_response() -> None:
     sound = rl_sentinel.check(sequence_ratio, stage="policy-loss", algorithm="gspo", budget=4)
     assert sound.ok, str(sound)
@@ -61,6 +63,7 @@ def gained(new_logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tenso
     return -normalizing(new_logps, old_logps, advantages, mask)
 
 
+@pytest.mark.slow
 def test_a_loss_that_normalizes_is_compared_with_normalized_advantages() -> None:
     result = rl_sentinel.check(normalizing, stage="policy-loss", algorithm="ppo", budget=4)
     assert (result.ok, result.findings) == (True, ()), result
@@ -71,17 +74,20 @@ def test_a_loss_that_normalizes_is_compared_with_normalized_advantages() -> None
     assert off.ok, str(off)
 
 
+@pytest.mark.slow
 def test_a_loss_that_fits_no_known_normalization_is_not_compared() -> None:
     result = rl_sentinel.check(by_largest, stage="policy-loss", algorithm="ppo", budget=4)
     assert not result.ok
     assert "the loss normalizes its advantages in an unknown way" in result.errored[0]
 
 
+@pytest.mark.slow
 def test_the_other_sign_of_normalized_advantages_is_found() -> None:
     result = rl_sentinel.check(gained, stage="policy-loss", algorithm="ppo", budget=4)
     assert "REF001" in {f.code for f in result.faults}
 
 
+@pytest.mark.slow
 def test_a_loss_without_advantages_is_compared() -> None:
     result = rl_sentinel.check(blind, stage="policy-loss", algorithm="ppo", budget=4)
     assert "REF001" in {f.code for f in result.findings}

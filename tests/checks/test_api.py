@@ -98,6 +98,7 @@ def test_names_of_algorithms_in_other_spellings(name: str) -> None:
     assert rl_sentinel.check(centered, **{**GRPO, "algorithm": name}).ok
 
 
+@pytest.mark.slow
 def test_a_loss_of_one_policy_needs_no_clip_range() -> None:
     """Its ratio is 1; the loss by log-probs has the same gradient, and one with the other sign is a fault."""
 
@@ -188,6 +189,7 @@ def test_an_exception_while_the_keys_of_a_dict_are_read() -> None:
     assert reason.startswith("the target tried to end the process (Stopped: ")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler uses deprecated functions of torch
 def test_a_compiled_function_is_checked_as_it_is_written() -> None:
     class Module(torch.nn.Module):

@@ -108,6 +108,7 @@ def test_paths_that_lead_nowhere_are_refused(function: Any, bind: dict[str, Any]
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.slow
 def test_a_function_of_the_batch_may_make_objects() -> None:
     def centered(items: Any, n_samples_per_prompt: int = 4) -> Any:
         rewards = torch.stack([one.reward for one in items]).reshape(-1, n_samples_per_prompt)
@@ -132,6 +133,7 @@ def test_a_function_of_the_batch_is_no_second_name_of_its_column() -> None:
     assert rl_sentinel.check(estimate, stage="advantage", algorithm="gae", bind=bind).ok
 
 
+@pytest.mark.slow
 def test_a_key_named_as_a_model_may_hold_columns() -> None:
     def loss(batch: Any) -> Any:
         now, before = batch["actor"]["log_probs"], batch["actor"]["old_log_probs"]

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from torch import Tensor
 
 import rl_sentinel
@@ -31,6 +32,7 @@ def with_wrong_sign(model: Any, inputs: Any) -> Any:
     return _loss(model, inputs, -1.0)
 
 
+@pytest.mark.slow
 def test_the_case_of_a_fault_is_one_of_a_model() -> None:
     """A log-prob of 0 would need infinite logits: the difference there is the model's own."""
     options: dict[str, Any] = {

@@ -42,11 +42,13 @@ def test_a_count_of_prompts() -> None:
     assert rl_sentinel.check(by_prompts, **_ADVANTAGE).ok
 
 
+@pytest.mark.slow
 def test_a_count_of_prompts_that_is_taken_for_another() -> None:
     """Rows of several prompts are mixed."""
     assert "REF001" in {finding.code for finding in rl_sentinel.check(by_responses, **_ADVANTAGE).findings}
 
 
+@pytest.mark.slow
 def test_prompts_that_follow_each_other() -> None:
     """A note says how to state that order."""
     result = rl_sentinel.check(by_columns, **_ADVANTAGE)

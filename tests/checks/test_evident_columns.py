@@ -167,6 +167,7 @@ def of_all_targets(logps: Tensor, advantages: Tensor, targets: Tensor) -> Tensor
     return -torch.where(targets >= 0, logps * advantages, 0.0).sum() / targets.numel()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sound", "broken", "statement", "note"),
     [

@@ -131,6 +131,7 @@ def by_the_first_of_four(rewards: list[float]) -> list[float]:
     return [r - rewards[n // 4 * 4] for n, r in enumerate(rewards)]
 
 
+@pytest.mark.slow
 def test_a_group_size_that_accepts_other_numbers_of_rows() -> None:
     result = rl_sentinel.check(by_fours, **_ADVANTAGE)
     assert result.ok, result
@@ -209,6 +210,7 @@ def weighted(batch: dict[str, Tensor], beta: float = 0.0) -> Tensor:
     return added_kl(batch, Weights(beta), -1.0)
 
 
+@pytest.mark.slow
 def test_defaults_that_hide_a_term_are_replaced_beside_a_dict_of_columns() -> None:
     assert rl_sentinel.check(added_kl, **_LOSS).ok
     for function in (subtracted_kl, weighted):
@@ -261,6 +263,7 @@ class Guarded:
         return ((loss + self.beta * (gap.exp() - gap - 1)) * batch["mask"]).sum() / batch["mask"].sum()
 
 
+@pytest.mark.slow
 def test_keys_behind_a_weight_of_zero_are_found() -> None:
     options = {**_LOSS, "claims": {"aggregation": "token-mean", "kl": "k3"}}
     assert rl_sentinel.check(Guarded().right, **options).ok
@@ -288,6 +291,7 @@ class Tempered:
         return (loss * mask).sum() / mask.sum()
 
 
+@pytest.mark.slow
 def test_a_temperature_of_one_that_the_code_holds_is_replaced() -> None:
     assert rl_sentinel.check(Tempered().right, **_LOSS).ok
     result = rl_sentinel.check(Tempered().wrong, **_LOSS)
@@ -394,6 +398,7 @@ def without_lower_bound(
     return (loss * mask).sum() / mask.sum()
 
 
+@pytest.mark.slow
 def test_a_weight_is_not_taken_for_a_bound_of_the_clip_range() -> None:
     """A ratio is hardly ever below 0.03, so a lower bound of 1 - 0.97 fits a loss that has none."""
     options = {**_LOSS, "numbers": {"clip_high": 0.25}, "claims": {"aggregation": "token-mean", "kl": "k3"}}

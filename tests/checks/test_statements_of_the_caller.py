@@ -43,6 +43,7 @@ def test_responses_of_a_prompt_may_be_apart(function: Any, options: dict[str, An
     assert any(verdict.law == "REF001" and verdict.outcome == "holds" for verdict in result.verdicts)
 
 
+@pytest.mark.slow
 def test_a_name_alone_does_not_decide_the_order_of_responses() -> None:
     open_ = rl_sentinel.check(of_adjacent, **_RLOO)
     assert not open_.ok
@@ -79,6 +80,7 @@ def reads_values_off_mask(values: Tensor, rewards: Tensor, mask: Tensor, gamma: 
     return _gae(values, rewards, gamma, lam) * mask
 
 
+@pytest.mark.slow
 def test_values_may_be_zero_at_untrained_tokens() -> None:
     open_ = rl_sentinel.check(reads_values_off_mask, **_GAE)
     assert not open_.ok
@@ -141,6 +143,7 @@ def test_an_advantage_without_a_reward_is_asked_for() -> None:
     assert rl_sentinel.check(of_values, bind={"values": "reward[K]"}, **options).ok
 
 
+@pytest.mark.slow
 def test_returns_of_an_algorithm_of_outcomes_are_its_rewards() -> None:
     options: dict[str, Any] = {"stage": "advantage", "algorithm": "grpo", "budget": 2}
     (reason,) = rl_sentinel.check(of_returns, **options).errored
@@ -192,6 +195,7 @@ class Critic:
         return _gae(values, rewards, self.gamma, self.gamma)
 
 
+@pytest.mark.slow
 def test_a_setting_beside_one_that_is_read_counts() -> None:
     assert rl_sentinel.check(Critic().right, **_GAE).ok
     assert "REF001" in {finding.code for finding in rl_sentinel.check(Critic().squared, **_GAE).findings}
@@ -201,6 +205,7 @@ def test_the_advantage_may_be_the_second_item() -> None:
     assert rl_sentinel.check(returns_first, **_GAE).ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", [without_values, twice, plus_rewards])
 def test_wrong_returns_are_found(function: Any) -> None:
     (finding,) = rl_sentinel.check(function, **_GAE).findings
@@ -231,6 +236,7 @@ def by_item(values: Tensor, rewards: Tensor, gamma: float, lam: float) -> dict[s
     return out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", [by_field_alone, by_item])
 def test_wrong_returns_of_a_field_or_an_entry_are_found(function: Any) -> None:
     (finding,) = rl_sentinel.check(function, **_GAE).findings
@@ -279,6 +285,7 @@ def of_three(rewards: Tensor) -> Tensor:
     return (by_prompt - by_prompt.mean(1, keepdim=True)).flatten()
 
 
+@pytest.mark.slow
 def test_three_responses_of_a_prompt_are_found_in_the_code() -> None:
     """Three is also the number of the batch with which layouts are tried."""
     result = rl_sentinel.check(of_three, stage="advantage", algorithm="dr_grpo", budget=2)
@@ -310,6 +317,7 @@ def in_a_field(logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tenso
     return Parts(0.0, (loss * mask).sum() / mask.sum())
 
 
+@pytest.mark.slow
 def test_the_loss_may_be_a_field_of_a_dataclass() -> None:
     options: dict[str, Any] = {"stage": "policy-loss", "algorithm": "ppo", "claims": {"aggregation": "token-mean"}}
     assert rl_sentinel.check(in_a_field, budget=2, **options).ok

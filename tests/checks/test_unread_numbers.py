@@ -79,6 +79,7 @@ def forgets_in_a_dict(
     return _loss(logprobs, old_logprobs, advantages, mask, hp["eps_low"], hp["eps_low"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "bind"),
     [
@@ -186,6 +187,7 @@ def test_a_temperature_of_one_is_replaced(function: Any) -> None:
     assert (result.ok, result.findings) == (True, ()), result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", [cold, cold_of_model])
 def test_a_temperature_of_one_that_is_not_read_is_a_fault(function: Any) -> None:
     result = rl_sentinel.check(function, laws=["REF001"], **_LOSS)

@@ -119,6 +119,7 @@ def test_their_faults_are_found(function: Any, options: dict[str, Any]) -> None:
     assert {f.code for f in rl_sentinel.check(function, laws=["REF001"], **options).faults} == {"REF001"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", [own.one_prompt, own.one_prompt_listed, own.one_prompt_by_token])
 def test_how_many_prompts_a_call_has_must_be_stated(function: Any) -> None:
     result = rl_sentinel.check(function, budget=2, **_ADVANTAGE)
@@ -126,6 +127,7 @@ def test_how_many_prompts_a_call_has_must_be_stated(function: Any) -> None:
     assert 'reward[K]"} for one prompt, "reward[B]" for several' in result.errored[0]
 
 
+@pytest.mark.slow
 def test_several_prompts_that_are_mixed_are_a_fault() -> None:
     result = rl_sentinel.check(own.one_prompt, budget=2, bind={"rewards": "reward[B]"}, **_ADVANTAGE)
     assert {"GRP001", "REF001"} <= {f.code for f in result.faults}

@@ -160,6 +160,7 @@ def test_release_for_another_python(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     )
 
 
+@pytest.mark.slow
 def test_no_network_and_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
@@ -181,6 +182,7 @@ def test_no_network_and_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert list((tmp_path / "cache").rglob("*.py")) == []
 
 
+@pytest.mark.slow
 def test_interpreter_that_is_none(tree: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert error_line(capsys, "audit", tree, "--python", "/bin/true") == (
         "--python is '/bin/true', expected a Python interpreter: it did not run Python code"
@@ -205,6 +207,7 @@ def test_known_file_is_left_alone_when_it_is_malformed(
         assert known.read_text(encoding="utf-8") == text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("version", "words"),
     [
@@ -224,6 +227,7 @@ def test_known_entry_is_held_to_the_version_that_a_checkout_states(
     assert [line for line in said.splitlines() if line.startswith(words)], said
 
 
+@pytest.mark.slow
 def test_nothing_to_audit(tree: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert error_line(capsys, "audit", tree, "--boundary", "nonesuch") == (
         f"no law and boundary of {tree} match --boundary: "
@@ -252,6 +256,7 @@ def test_every_target_is_fetched_before_one_runs(tree: str, capsys: pytest.Captu
     assert run_cli(capsys, "audit", tree, other, *GRPO)[1] == ""
 
 
+@pytest.mark.slow
 def test_function_that_cannot_be_bound(capsys: pytest.CaptureFixture[str]) -> None:
     line = error_line(capsys, "audit", "json:dumps", "--stage", "advantage")
     assert line.startswith("target json:dumps cannot be audited: dumps has the parameter 'obj' of unknown name: bind")
@@ -264,6 +269,7 @@ def test_function_that_cannot_be_bound(capsys: pytest.CaptureFixture[str]) -> No
     )
 
 
+@pytest.mark.slow
 def test_function_that_raises_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -306,6 +312,7 @@ def test_revision_of_another_project_is_not_kept(
     assert [p for p in (tmp_path / "cache" / "revisions").iterdir() if p.suffix != ".lock"] == []
 
 
+@pytest.mark.slow
 def test_function_without_a_claim_is_told_of_claims(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

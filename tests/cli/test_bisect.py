@@ -57,6 +57,7 @@ def test_revision_that_cannot_be_imported_is_skipped(
     assert f"# skip: [{commits[2]}]" in _git(tree, "bisect", "log")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "status"), [(MODULE, 1), (SOUND, 0), (HALF_WAY, 125)], ids=["leaks", "sound", "broken"]
 )

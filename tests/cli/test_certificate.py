@@ -86,6 +86,7 @@ def test_rejection_that_could_not_be_tried_is_named(tmp_path: Path, audits: list
     assert ("not checked: MSK006" in said[0]) is bool(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "claims",
     ['{"algorithm": "reinforce"}', '{"advantages": {"algorithm": "reinforce"}, "loss": {"algorithm": "ppo"}}'],

@@ -48,6 +48,7 @@ def test_finding_is_reported_replayed_and_seen_fixed(tmp_path: Path, cache: Path
     assert (refused.returncode, refused.stdout.split(":")[0]) == (2, "not-reproducible")
 
 
+@pytest.mark.slow
 def test_bad_input_is_one_line(cache: Path) -> None:
     """As a process; the messages of all bad input are those of the other modules."""
     run = _run("explain", "XYZ999", cache=cache)

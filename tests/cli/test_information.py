@@ -43,6 +43,7 @@ def test_list_of_laws(capsys: pytest.CaptureFixture[str]) -> None:
     assert [line.split()[0] for line in said.splitlines()] == ["code", *laws()]
 
 
+@pytest.mark.slow
 def test_boundaries_with_their_claims(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     both = ("--boundary", "*gae*", "--boundary", "*grpo_outcome*")
     _, said, _ = run_cli(capsys, "boundaries", f"verl@{tree}", *both)
@@ -55,6 +56,7 @@ def test_boundaries_with_their_claims(tree: Path, capsys: pytest.CaptureFixture[
     )
 
 
+@pytest.mark.slow
 def test_nothing_bound_exits_2(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -80,6 +82,7 @@ def test_influence_draws_a_map(tree: Path, capsys: pytest.CaptureFixture[str]) -
     )
 
 
+@pytest.mark.slow
 def test_influence_of_what_dies_is_told(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     module = tree / "verl" / "trainer" / "ppo" / "core_algos.py"
     module.write_text(MODULE.replace(LINE, LINE + "    import os; os._exit(3)\n"), encoding="utf-8")
@@ -89,6 +92,7 @@ def test_influence_of_what_dies_is_told(tree: Path, capsys: pytest.CaptureFixtur
     assert "compute_gae_advantage_return" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["boundaries", "influence"])
 def test_a_function_that_is_absent_exits_2_with_the_reason(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     line = error_line(capsys, command, "json:nonesuch", "--stage", "advantage")

@@ -15,6 +15,7 @@ def house_loss(advantages, log_probs, response_mask):
 """
 
 
+@pytest.mark.slow
 def test_function_that_no_boundary_enters(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

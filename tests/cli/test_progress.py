@@ -12,6 +12,7 @@ from rl_sentinel.cli.progress import fetch, require_pairs, run_audit
 from rl_sentinel.core.errors import SentinelError
 
 
+@pytest.mark.slow
 def test_audit_of_a_selection(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RL_SENTINEL_CACHE", str(cache))
     target = parse_target(f"verl@{checkout(tmp_path)}")

@@ -50,6 +50,7 @@ def test_page_and_json(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert json.loads(data.read_text(encoding="utf-8"))["rows"][0]["outcome"] == "no boundary"
 
 
+@pytest.mark.slow
 def test_resumed(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A bug that the file has is not audited again, and stands on the page."""
     page, data = tmp_path / "recall.md", tmp_path / "recall.json"

@@ -105,6 +105,7 @@ def test_record_that_was_edited_is_not_replayed(
     assert error_line(capsys, "replay", str(file)) == f"evidence {file}{words}: file was edited, audit again"
 
 
+@pytest.mark.slow
 def test_stage_that_is_another_is_told(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -131,6 +132,7 @@ def test_claims_of_ones_own_function_go_with_its_evidence(
     assert run_cli(capsys, "replay", "out.json")[:2] == (1, f"reproduced: {name}\n")
 
 
+@pytest.mark.slow
 def test_code_that_is_not_the_one_of_the_evidence_is_mentioned(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,11 +4,13 @@ import importlib
 import pkgutil
 import typing
 
+import pytest
 from test_formulas import public_functions
 
 from rl_sentinel import signal
 
 
+@pytest.mark.slow
 def test_functions_are_defined_at_the_top_of_a_module() -> None:
     for module in pkgutil.walk_packages(signal.__path__, f"{signal.__name__}."):
         if {"kernels", "validation", "requirements"} & set(module.name.split(".")):

@@ -53,6 +53,7 @@ def test_every_block_runs_somewhere() -> None:
         assert (ROOT / place).exists(), place
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("body", "status"), [(SOUND, 0), (SOUND.replace("/ same.sum(1)", ""), 1)])
 def test_the_test_of_the_readme(body: str, status: int, tmp_path: Path) -> None:
     """It passes at a sound function, and fails at one that subtracts the sum of the group."""

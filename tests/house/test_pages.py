@@ -81,6 +81,7 @@ def _examples() -> list[tuple[str, str]]:
     return [(name, text) for name, text in blocks if text.startswith(("import torch", "from rl_sentinel"))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("page", "text"), _examples(), ids=str)
 def test_examples_run(page: str, text: str, tmp_path: Path) -> None:
     file = tmp_path / f"{Path(page).stem}.py"

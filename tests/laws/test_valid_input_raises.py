@@ -87,6 +87,7 @@ def test_refusal_in_words() -> None:
         assert judgement.found is None
 
 
+@pytest.mark.slow
 def test_not_answered_at_all() -> None:
     """A boundary that answers no batch is called wrongly, which is no finding."""
 

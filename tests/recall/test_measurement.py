@@ -78,6 +78,7 @@ def test_controls(history: dict[str, str], tmp_path: Path) -> None:
     assert second.controls == Controls(other_function=True, neighbor=False)
 
 
+@pytest.mark.slow
 def test_a_repeated_audit_is_read_from_the_cache(history: dict[str, str], tmp_path: Path, cache: Path) -> None:
     target, functions = f"verl@{tmp_path}/git/verl#{history['parent']}", (f"core_algos.py:{GRPO}",)
     first = narrow_audit(target, functions, jobs=1)

@@ -33,6 +33,7 @@ def _finding(observed: str) -> Finding:
     return finding(script=lines)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("observed", "status"), [("2", 0), ("3", 1)])
 def test_it_passes_once_fixed(tmp_path: Path, observed: str, status: int) -> None:
     """It runs by itself: pytest exits with 1 as released and with 0 once fixed."""
@@ -57,6 +58,7 @@ def test_text_of_a_file() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_failing_test_shows_the_numbers(tmp_path: Path) -> None:
     lines = [
         "from __future__ import annotations",

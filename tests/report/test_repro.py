@@ -3,11 +3,14 @@
 import subprocess
 import sys
 
+import pytest
+
 from report_fixtures import SENTENCE, finding
 from rl_sentinel.adapters.installation import Installation
 from rl_sentinel.report.repro import script
 
 
+@pytest.mark.slow
 def test_script_prepares_its_environment_and_runs() -> None:
     text = script(finding(), Installation(packages="verl==1.0"))
     first, second, *_ = text.splitlines()

@@ -104,6 +104,7 @@ def every() -> list[Mutant]:
     return every_mutant()
 
 
+@pytest.mark.slow
 def test_drawn_by_seed(every: list[Mutant]) -> None:
     """The same seed draws the same mutants, and names are unique."""
     names = [m.name for m in every]

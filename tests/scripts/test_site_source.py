@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 import site_source
 import tomlkit
 
@@ -29,6 +30,7 @@ def test_page_of_a_law() -> None:
     )
 
 
+@pytest.mark.slow
 def test_pages_are_written(tmp_path: Path) -> None:
     """The pages of the repository, of the laws, of the command line and of the signal library."""
     site_source.main(tmp_path / "site")

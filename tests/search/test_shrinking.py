@@ -30,6 +30,7 @@ NEAR = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shows", NEAR)
 def test_numbers_stay_in_the_domain_of_their_column(shows: Callable[[Case], Tensor]) -> None:
     """On every case that shows it, the smallest holds no probability above 1 and no entropy below 0."""
@@ -55,6 +56,7 @@ def test_never_leaves_what_is_asked() -> None:
     assert least.batch.group.tolist() == [0, 1]
 
 
+@pytest.mark.slow
 def test_rejects_a_row_only_if_that_is_needed() -> None:
     """A fault that every batch of two prompts shows is shown without masks; one of rejected rows keeps one."""
 

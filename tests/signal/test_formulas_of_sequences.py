@@ -221,6 +221,7 @@ def _named() -> list[Any]:
     return [pytest.param(compare, id=" ".join(own)) for compare, own in names.items()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compare", _named())
 def test_random_input(compare: Callable[[random.Random], None]) -> None:
     source = random.Random(0)

@@ -124,5 +124,6 @@ for function in (*losses, kl.k1, kl.k3_plus, penalty.as_loss, value.value_loss, 
 """
 
 
+@pytest.mark.slow
 def test_nothing_is_read_with_checks_off() -> None:
     subprocess.run([sys.executable, "-c", OFF], check=True, env={**os.environ, "RL_SENTINEL_CHECKS": "0"})

@@ -16,6 +16,7 @@ from training import folder_cache, recipe
 OWN = Path(__file__).parents[2] / "examples" / "own.py"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not OWN.exists(), reason="examples lie in the source tree, not in the wheel")
 def test_user_environment_estimator_and_loss(tmp_path: Path) -> None:
     more: dict[str, Any] = {

@@ -305,6 +305,7 @@ def test_rows_counted_under_the_other_name(loads: Loads, swapped: bool, found: b
     check_verdict(MET001, _bound(target)["rows"], "rows", target, found=found)
 
 
+@pytest.mark.slow
 def test_round_trip(loads: Loads) -> None:
     target = loads(FRAMEWORK, _files())
     for setting, boundary in _bound(target).items():

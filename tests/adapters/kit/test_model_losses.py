@@ -65,12 +65,14 @@ class Trainer:
         return ppo(logprobs, columns)
 
 
+@pytest.mark.slow
 def test_a_weight_of_the_models_entropy_is_set_to_0_with_a_note() -> None:
     result = rl_sentinel.check(Trainer().loss, stage="policy-loss", algorithm="ppo")
     assert result.ok, str(result)
     assert "ent_coef is set to 0 in the check" in str(result)
 
 
+@pytest.mark.slow
 def test_so_is_one_that_is_a_parameter() -> None:
     def loss(model: Any, inputs: Any, entropy_coef: float = 0.01) -> Any:
         logprobs = response_logits(model, inputs)
@@ -81,6 +83,7 @@ def test_so_is_one_that_is_a_parameter() -> None:
     assert "entropy_coef is set to 0 in the check" in str(result)
 
 
+@pytest.mark.slow
 def test_an_entropy_without_a_known_weight_is_not_compared() -> None:
     def loss(model: Any, inputs: Any) -> Any:
         logprobs = response_logits(model, inputs)

@@ -199,6 +199,7 @@ def test_answers_and_reads_back(loads: Loads) -> None:
     check_calls(target, every.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("broken", "where"),
     [

@@ -118,6 +118,7 @@ VALUES = ("compute_values", "dynamic batch size")
 UPDATE = ("update_critic", "token-mean")
 
 
+@pytest.mark.slow
 def test_the_critic_reads_back(loads: Loads) -> None:
     """Columns, settings and arguments survive the round trip: values, and the update in modes, cuts and epochs."""
     target = _load(loads, _tree())

@@ -115,6 +115,7 @@ def _judged(
     return judgement.tried, judgement.found is not None
 
 
+@pytest.mark.slow
 def test_the_update_reads_back(loads: Loads) -> None:
     """Columns, settings and arguments survive the round trip in both modes, and with another loss."""
     target = loads(FRAMEWORK, _tree())
@@ -123,6 +124,7 @@ def test_the_update_reads_back(loads: Loads) -> None:
     check_round_trips(target, mine)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sign", "found"), [("+", False), ("-", True)])
 def test_sign_of_the_kl_loss(loads: Loads, sign: str, found: bool) -> None:
     """A KL loss that is subtracted is no dual clip with a KL penalty, though each function alone is right."""
@@ -147,6 +149,7 @@ def test_temperature_of_the_log_probs(loads: Loads, scale: str, found: bool) -> 
     assert broken is found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("share", "found"), [(SHARE, False), ("config.ppo_micro_batch_size_per_gpu / len(data)", True)]
 )

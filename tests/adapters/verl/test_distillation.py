@@ -115,6 +115,7 @@ def _broken(target: Target, law: Law, setting: str) -> bool:
     return judgement.found is not None
 
 
+@pytest.mark.slow
 def test_reads_back(loads: Loads) -> None:
     """Columns, settings and arguments survive the round trip: two estimators in two modes, and the policy gradient."""
     target = _load(loads)

@@ -93,6 +93,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[tuple[str, str], B
     return target, {(b.path, s): b for b in made if isinstance(b, Boundary) for s in b.settings}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("returned", [APART, TOGETHER])
 def test_all_boundaries_answer_and_read_back(loads: Loads, returned: str) -> None:
     """Weights and rejections of each level, alone and in the trainer's batch; metrics alone and of each level."""

@@ -87,6 +87,7 @@ def _bound(target: Target) -> tuple[Target, dict[str, Boundary]]:
     return target, by_setting(row_images.boundaries(target))
 
 
+@pytest.mark.slow
 def test_a_worker_reads_back(loads: Loads) -> None:
     """All boundaries of a worker answer, and their calls are read back."""
     target, made = _worker(loads)

@@ -240,6 +240,7 @@ def test_calls_of_ranks_are_joined(trees: Mapping[bool, Path]) -> None:
     assert [_run(lines, trees[checked]).returncode for checked in (False, True)] == [1, 0]
 
 
+@pytest.mark.slow
 def test_exception(trees: Mapping[bool, Path]) -> None:
     """The call is made again; another exception than the reported one is no reproduction."""
     lines = _lines(RAI001, PAIRS, Target(trees[False]))
@@ -259,6 +260,7 @@ def test_a_listed_value_may_be_refused_with_what_it_needs(trees: Mapping[bool, P
     assert right.stdout.splitlines()[0] == "raised: full requires all logits"
 
 
+@pytest.mark.slow
 def test_parts_of_ranks_are_gathered(trees: Mapping[bool, Path]) -> None:
     """A later step is passed the results of all ranks."""
     lines = _lines(SPL002, GATHERED, Target(trees[False]))
@@ -310,6 +312,7 @@ def _double(numbers: Tensor) -> Tensor:
 FACTOR = 2.0
 
 
+@pytest.mark.slow
 def test_functions_of_ours_are_carried_along(trees: Mapping[bool, Path]) -> None:
     passed = {"rewards": Object(_double, {"0": Column("reward")}), "mask": Column("mask", dtype=torch.int64)}
     config = {"config": Object("house.rules.Settings", {"scale": Constant(2.0)})}

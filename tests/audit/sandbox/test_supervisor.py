@@ -61,6 +61,7 @@ def test_hang_is_shared_by_those_who_enter_the_function(monkeypatch: pytest.Monk
     assert spent < 2 + 1 + 1 + 1
 
 
+@pytest.mark.slow
 def test_sleeper_is_caught_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "CALL_CLOCK_SECONDS", 2.0)
     monkeypatch.setattr(limits, "SUSPECT_CLOCK_SECONDS", 0.5)

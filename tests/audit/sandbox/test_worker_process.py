@@ -22,6 +22,7 @@ def _target(folder: Path, prelude: str) -> str:
     return f"verl@{checkout(folder / 'tree', prelude + MODULE)}"
 
 
+@pytest.mark.slow
 def test_request_carries_provenance(tmp_path: Path) -> None:
     job, source = request(parse_target(_target(tmp_path, "")), "audit", seed=3)
     assert (job.task, job.framework, job.seed, job.version) == ("audit", "verl", 3, "")
@@ -29,6 +30,7 @@ def test_request_carries_provenance(tmp_path: Path) -> None:
     assert len(source.digest) == 64
 
 
+@pytest.mark.slow
 def test_worker_sees_a_scrubbed_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_SECRET", "x")
     seen = tmp_path / "seen.txt"
@@ -42,6 +44,7 @@ def test_worker_sees_a_scrubbed_environment(tmp_path: Path, monkeypatch: pytest.
     assert seen.read_text(encoding="utf-8") == "None ['output.txt', 'request.json']\n"
 
 
+@pytest.mark.slow
 def test_temporary_files_of_a_target_are_gone_after_the_run(tmp_path: Path) -> None:
     seen = tmp_path / "seen.txt"
     prelude = (
@@ -55,6 +58,7 @@ def test_temporary_files_of_a_target_are_gone_after_the_run(tmp_path: Path) -> N
     assert not any(path.exists() for path in left)
 
 
+@pytest.mark.slow
 def test_another_environment_gets_our_code_and_none_of_our_packages(tmp_path: Path) -> None:
     python, seen = tmp_path / "python", tmp_path / "seen.txt"
     python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n', encoding="utf-8")
@@ -76,6 +80,7 @@ def test_compiled_code_is_left_in_the_cache_alone(
     assert bool(list(source.root.rglob("*.pyc"))) == kept
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("prelude", "how"),
     [
@@ -95,6 +100,7 @@ def test_worker_that_dies_is_told(tmp_path: Path, prelude: str, how: str) -> Non
     )
 
 
+@pytest.mark.slow
 def test_worker_ends_with_the_generator(tmp_path: Path) -> None:
     job, _ = request(parse_target(_target(tmp_path, "")), "audit")
     stream = events(job)

@@ -51,6 +51,7 @@ def test_equal_to_the_version_with_logits(mask: Tensor, temperature: float) -> N
     torch.testing.assert_close(squares, plain.detach(), atol=1e-12, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_first_and_second_derivatives() -> None:
     hidden, weight, token = _drawn()
 

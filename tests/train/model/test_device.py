@@ -76,6 +76,7 @@ def test_gradient_on_cuda_is_that_on_the_cpu(precision: str, rounding: float) ->
     assert (gradients[0] - gradients[1]).norm() < rounding * gradients[0].norm()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [{"policy": {"recompute": True}}, {"update": {**MORE["update"], "tokens": 12}}],

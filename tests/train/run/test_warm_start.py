@@ -28,6 +28,7 @@ def _warm_start(home: Path, config: Recipe) -> tuple[Policy, int]:
     return policy, len(steps)
 
 
+@pytest.mark.slow
 @pytest.mark.on_cpu
 def test_policy_learns_the_demonstrations_once(tmp_path: Path) -> None:
     config = recipe(warm=WARM)

@@ -107,6 +107,7 @@ def test_messages_need_a_chat_template(tmp_path: Path) -> None:
         select_components(recipe(environment={"name": "jsonl", "file": place, "reward": LETTERS}))
 
 
+@pytest.mark.slow
 def test_own_data_trains_and_resumes_to_the_same_bytes(tmp_path: Path, letters: str) -> None:
     """The reward rises, and the per-reward values, evaluations and responses are in the run's files."""
     template, test = tmp_path / "chat.jinja", write_rows(tmp_path / "test.jsonl", [{"prompt": "f", "answer": "f"}])
