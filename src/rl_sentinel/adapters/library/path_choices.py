@@ -56,7 +56,7 @@ def _find(target: Target, name: str, **numbers: Any) -> Any:  # noqa: ANN401 - a
 
 
 def grpo(target: Target, *_: object) -> dict[str, object]:
-    """The choices with GRPO's estimator only, without the division by the deviation."""
+    """GRPO's estimator as the only choice; advantages are not divided by the standard deviation."""
     return {"estimator": _find(target, "advantage.grpo.advantages", standardize=False, epsilon=0.0)}
 
 
