@@ -57,7 +57,17 @@ _EACH = (
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """A worker: its update, the norm that it logs, and how its configuration and its batch are created."""
+    """A worker and the gradient norm that it logs.
+
+    Attributes:
+        update: the path of the method that updates the model.
+        metric: the logged name of the norm.
+        make: creates the worker.
+        config: makes the worker's configuration for a target, with the given fields.
+        columns: the columns of the batch.
+        outputs: the outputs of the model.
+        at: where a live worker has its class and its model (see :func:`worker_object`).
+    """
 
     update: str
     metric: str

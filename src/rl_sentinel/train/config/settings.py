@@ -170,7 +170,11 @@ class KLSettings(Table):
 
 
 class CorrectionSettings(Table):
-    """Corrections for the difference between the sampling policy and the policy before the update."""
+    """Corrections for the difference between the sampling policy and the policy before the update.
+
+    ``reject`` are functions of ``signal.correction.rejection``; ``weight`` is a function of
+    ``signal.correction.weights``, and ``bounds`` are functions of ``signal.correction.bounds`` for these weights.
+    """
 
     reject: tuple[Component, ...] = ()
     weight: str = ""
