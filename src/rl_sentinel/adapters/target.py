@@ -33,10 +33,14 @@ class Recorder(Protocol):
 class Target:
     """The source tree of a framework on this machine.
 
-    ``root`` is the folder that contains the import ``package``; ``recorder`` is set while calls are recorded;
-    ``files`` are file names of code that belongs to the target wherever it is, such as notebook cells; ``earlier`` are
-    the earlier paths of modules and classes that were renamed; ``broken`` are the modules of the tree that could not be
-    imported, with the reasons.
+    Attributes:
+        root: folder that contains the import package.
+        version: version of a release; empty for a checkout.
+        package: the import package; empty for a user's project.
+        recorder: set while calls are recorded.
+        files: file names of code that belongs to the target wherever it is, such as notebook cells.
+        earlier: path of a module or class -> its path in releases before it was renamed.
+        broken: module of the tree that could not be imported -> the reason.
     """
 
     root: Path

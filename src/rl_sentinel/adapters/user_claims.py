@@ -149,7 +149,7 @@ def claims_from_options(stage: Stage, algorithm: str, texts: Iterable[str]) -> C
 
 
 def with_implied(stage: Stage, algorithm: str, more: Mapping[str, str], stated: Mapping[str, str]) -> dict[str, str]:
-    """The claims that an algorithm implies, with ``more`` of a method, replaced by those stated; ``none`` drops one.
+    """The claims that an algorithm and its method (``more``) imply, overridden by those stated; ``none`` drops one.
 
     Example:
         >>> from rl_sentinel.adapters.user_claims import with_implied
@@ -161,7 +161,7 @@ def with_implied(stage: Stage, algorithm: str, more: Mapping[str, str], stated: 
 
 
 def _usual(stage: Stage, algorithm: str, more: Mapping[str, str], *, of_batch: bool) -> dict[str, str]:
-    """The claims that an algorithm implies; a deviation of the batch lets all rows influence a row."""
+    """The claims that an algorithm implies; ``of_batch``, a standard deviation over the batch, makes that the scope."""
     usual = {**USUAL.get(stage, {}).get(algorithm, {}), **more}
     return usual | {"scope": BATCH} if of_batch else usual
 
@@ -188,7 +188,7 @@ def algorithm_of(name: str, stage: Stage) -> tuple[str, Mapping[str, str]]:
 
 
 def names_method(name: str, stage: Stage) -> bool:
-    """Whether a name stands for an algorithm of a stage only as that of a whole method.
+    """Whether a name is that of a whole method, and stands for one of its algorithms at this stage.
 
     Example:
         >>> from rl_sentinel.adapters.user_claims import names_method

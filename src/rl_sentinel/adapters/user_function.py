@@ -248,7 +248,7 @@ def _settle_layouts(function: Callable[..., Any], statement: Statement, argument
 
 
 def _arguments_of(function: Callable[..., Any], stage: Stage, statement: Statement) -> Arguments:
-    """The arguments of a function, including arguments that it does not read only because a weight is 0."""
+    """The arguments of a function, including those that it reads only if a weight is not 0."""
     bind = {name: x for name, x in statement.bind.items() if name != "return"}
     algorithm = value_of(statement.claims.algorithm)
     over_time = algorithm in (None, *TEMPORAL) or value_of(statement.claims.credit) == "temporal"

@@ -15,8 +15,8 @@ from rl_sentinel.core.boundary import Boundary
 def without_unread_reference(target: Target, boundary: Boundary, arguments: Arguments) -> Boundary:
     """The boundary without the reference log-probs, if an object has them and the function ignores them.
 
-    Nothing changes at stages other than ``policy-loss`` and ``advantage``, or if the function fails, or with a KL
-    weight: then the function must not ignore them.
+    The boundary is unchanged at stages other than ``policy-loss`` and ``advantage``, if the function fails, and if it
+    has a KL weight, because it must then read them.
     """
     held = any("." in path and codec.columns == {"ref_logprob"} for path, codec in codec_paths(arguments.codecs))
     output = {"policy-loss": "loss", "advantage": "advantage"}.get(boundary.stage)

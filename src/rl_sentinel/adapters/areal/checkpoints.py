@@ -110,7 +110,11 @@ def _part(saved: Any, template: Any) -> Any:  # noqa: ANN401 - a dict, or a valu
 
 
 def state_after_restart(manager: Any, rows: int) -> dict[str, Tensor]:  # noqa: ANN401 - the target's class
-    """Save a checkpoint and load it in a new run; return weights and moments before and after. Lost moments are 0."""
+    """Save a checkpoint, and load it in a new run.
+
+    Returns weights and moments by name: those that are saved (``uninterrupted.``) and those after loading
+    (``resumed.``). Lost moments are 0.
+    """
     weight = torch.arange(1.0, rows + 1)
     moments = {name: weight + 10 * number for number, name in enumerate(MOMENTS, 1)}
     files, tracker = Files(), SimpleNamespace(get_states=lambda: {"default": 0}, set_states=lambda _states: None)

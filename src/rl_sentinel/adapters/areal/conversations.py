@@ -28,7 +28,7 @@ from rl_sentinel.core.codec import Inputs
 PROMPT = "areal.experimental.openai.client.concat_prompt_token_ids_with_parent"
 INTERACTION = "areal.experimental.openai.types.InteractionWithTokenLogpReward"
 TEMPLATE = "areal.experimental.openai.client.apply_chat_template"
-#: The class of a turn in September and October 2025, from when on a turn has a parent.
+#: The class of a turn in September and October 2025, the first releases whose turns have a parent.
 FIRST = "areal.experimental.openai.types.CompletionWithTokenLogpReward"
 RESPONSE = "areal.api.io_struct.ModelResponse"
 

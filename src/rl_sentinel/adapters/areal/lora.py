@@ -55,7 +55,11 @@ class Adapted(nn.Module):
 
 
 def saved_and_read(save: Callable[..., Any], owner: type, rows: int) -> dict[str, Tensor]:
-    """Save an adapter; return its weights, and the weights read from disk by PEFT's names. Missing weights are 0."""
+    """Save an adapter, and read it.
+
+    Returns weights by part: those of the adapter (``uninterrupted.``) and those read from disk by PEFT's names
+    (``resumed.``). Missing weights are 0.
+    """
     weights = {part: torch.arange(1.0, rows + 1) + 10 * number for number, part in enumerate(_PARTS)}
     saved: dict[str, Tensor] = {}
     files = ModuleType("safetensors.torch")

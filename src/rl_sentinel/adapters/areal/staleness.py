@@ -54,10 +54,11 @@ class Weights:
 def count_admitted(
     make: Callable[..., Any], rows: int, finished: int, max_staleness: int, filtered: int
 ) -> dict[str, int]:
-    """Count all rollouts that are admitted up to version ``finished`` of the weights, without and with a restart.
+    """Count all rollouts that are admitted up to version ``finished`` of the weights.
 
-    Rejected rollouts do not count. All admitted rollouts run at once and finish before further rollouts start. A
-    restart loses rollouts that are not trained yet, and loads the weights of the last update.
+    Returns ``admitted``: the number without a restart; and ``resumed``: the number with one. Rejected rollouts do not
+    count. All admitted rollouts run at once and finish before further rollouts start. A restart loses rollouts that are
+    not trained yet, and loads the weights of the last update.
     """
     session = _session(make, rows, max_staleness)
     admitted = 0

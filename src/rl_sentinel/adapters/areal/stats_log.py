@@ -42,7 +42,8 @@ class Services:
 def commit_steps(owner: Any, rows: int) -> dict[str, Any]:  # noqa: ANN401 - the target's class
     """Commit one entry per step, in one run and in a run that restarts halfway.
 
-    Returns the recorded steps of both runs, and the number of wrong steps of the first run.
+    Returns ``steps`` and ``restarted``: the recorded steps of the two runs; and ``elsewhere``: the number of wrong
+    steps of the first run.
     """
     plain, restarted = Services(), Services()
     _commit(owner, plain, range(rows))

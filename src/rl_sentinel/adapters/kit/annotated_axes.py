@@ -16,7 +16,7 @@ LETTERS = {
     "1": "1",
 }
 
-#: Names of the axis of responses that mean the responses of one prompt, if it is the only or first axis.
+#: Names of the first axis that mean the responses of one prompt; other names of ``K`` mean the whole batch there.
 _OF_ONE_PROMPT = ("k", "group_size", "num_generations")
 
 #: Combinations of axes that a binding supports.

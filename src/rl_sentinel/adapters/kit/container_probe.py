@@ -35,9 +35,15 @@ _WHOLE = frozenset({"items", "keys"})
 class Keys:
     """The names that a function reads from an object, and how it reads them.
 
-    ``tensor``: the function treats the object as a tensor. ``whole``: it iterates over all keys of a dict. ``rows``:
-    the names are read from the items of a list with one item per response. ``inner``: the names that it reads from
-    names that may be dicts or objects. ``written``: the names that it sets, also in nested objects.
+    Attributes:
+        known: names of which a column is known, in the order of the reads.
+        unknown: the other names.
+        attributes: it reads attributes, and not only keys.
+        tensor: it uses the object as a tensor.
+        whole: it iterates over all keys of a dict.
+        rows: the object is a list with one item per response, and the names are read from the items.
+        inner: name that may be a dict or an object -> the names that are read from it.
+        written: the names that it sets.
     """
 
     known: dict[str, None] = field(default_factory=dict)
@@ -56,9 +62,10 @@ class Keys:
 
 
 class _KeyRecorder:
-    """A dict that also has attributes: it records the names that are read, and returns a column for known names.
+    """A dict that also has attributes, and records the names that are read.
 
-    Names that the function itself has written are returned and not recorded.
+    A known name has a column as its value; an unknown name has a number, or a recorder of its own keys. Names that the
+    function itself has written are not recorded.
     """
 
     def __init__(self, keys: Keys, value_of: Callable[[str], Any]) -> None:

@@ -75,9 +75,9 @@ def fp8_boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
     reach: str,
     produced: str,
 ) -> Boundary:
-    """The boundary of a call with functions of the target, ``rows`` and ``block``, which returns the rows read.
+    """The boundary of a call that gets functions of the target, ``rows`` and ``block``, and returns rows as read.
 
-    ``code`` has the path of each function by its parameter. The result has the rows by the key ``logprobs``.
+    ``code`` maps each parameter to the path of its function. The result is a dict with the rows as ``logprobs``.
     """
     rows = EachRow(RowTokens("rollout_logprob"))
     step = Step(

@@ -45,9 +45,9 @@ def with_logit_layout(
     """The boundary whose logits have the positions that the loss expects.
 
     Logits ``[B, T, V]`` of the response are tried, and logits ``[B, P + T, V]`` of whole sequences, in which position i
-    predicts token i + 1. The first layout is chosen with which the loss computes its formula or, if it never does, has
-    a gradient at the trained tokens only. Otherwise the usual layout is judged, although it may fail. The names
-    ``labels`` and ``input_ids`` mean whole sequences, as in transformers.
+    predicts token i + 1. The first layout with which the loss computes its formula is chosen; without one, the first
+    with which it has a gradient at exactly the trained tokens; without either, the usual layout, although it may fail.
+    The names ``labels`` and ``input_ids`` mean whole sequences, as in transformers.
 
     Args:
         target: where the function is looked up.

@@ -164,8 +164,9 @@ def _with_fixed_length(
 
 
 def _with_other_aggregation(target: Target, boundary: Boundary, literals: Literals) -> dict[str, float] | None:
-    """The missing numbers with which a loss fits its formula under any aggregation; None if none are missing or fit.
+    """The missing numbers with which a loss fits its formula under any aggregation.
 
+    None if no number is missing, if the aggregation is not stated, or if no numbers fit.
     If they fit, the loss differs from its claims only in the aggregation.
     """
     stated = boundary.claims.aggregation

@@ -113,7 +113,7 @@ def _is_input(value: Tensor, batch: Batch, boundary: Boundary) -> bool:
 
 
 def _is_equal_for_siblings(value: Tensor, batch: Batch) -> bool:
-    """Whether, for each prompt, all trained tokens have one value, as for a group mean or deviation."""
+    """Whether, for each prompt, all trained tokens have one value, as for a group's mean."""
     group = batch.group.unsqueeze(1).expand_as(batch.mask)[batch.mask]
     trained = value[batch.mask]
     return all(bool((trained[group == g] == trained[group == g][0]).all()) for g in set(group.tolist()))

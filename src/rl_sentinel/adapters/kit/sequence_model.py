@@ -92,7 +92,7 @@ class Policy:
         self.config = SimpleNamespace(vocab_size=logits.shape[2])
 
     def __call__(self, input_ids: Any = None, attention_mask: Any = None, **more: Any) -> SimpleNamespace:  # noqa: ANN401 - as a model of transformers
-        """The output of a forward pass: position ``i`` predicts token ``i + 1``."""
+        """The output of a forward pass: position ``i`` predicts token ``i + 1``; RuntimeError if rows are packed."""
         given = input_ids if isinstance(input_ids, Tensor) and input_ids.dim() == 2 else self.tokens
         if len(given) < len(self.tokens) and given.shape[1] > self.tokens.shape[1]:
             raise RuntimeError(f"input_ids is {list(given.shape)}, expected {list(self.tokens.shape)}: pack no rows")

@@ -96,7 +96,7 @@ def _without_siblings(boundary: Boundary) -> Claims:
 
 
 def _of_batch_deviation(target: Target, boundary: Boundary) -> Iterator[str]:
-    """A note if the function divides by the deviation of the whole batch."""
+    """A note if the function divides by the standard deviation of the whole batch."""
     of_batch = replace(boundary.claims, deviation_of=Said("batch", STATED))
     if boundary.claims.deviation_of is None and fits_formula(target, replace(boundary, claims=of_batch)):
         yield (

@@ -152,7 +152,7 @@ def _output(function: Callable[..., Any]) -> tuple[Output, str]:
 
 
 def _bounds(target: Target, path: str, function: Callable[..., Any], level: str, source: str) -> Boundary:
-    """Bounds applied to weights of the library, with NaN off the mask and a gradient that the bound must detach."""
+    """The boundary of a bound on importance weights, which are NaN off the mask and have a gradient to detach."""
 
     def compute(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
         weight = target.call(source, batch.logprob, batch.rollout_logprob, mask=batch.mask)

@@ -118,7 +118,7 @@ def _merged(target: Target, batch: Batch, settings: Settings) -> Mapping[str, Te
 def turns(target: Target, batch: Batch, forgets: int, *, rewrites: bool = False) -> list[Any]:
     """The rows as steps of one conversation, each after tokens of the environment.
 
-    Every ``forgets`` steps (0: never) the history is dropped, or rewritten with ``rewrites``.
+    Every ``forgets`` steps (0: never) the history is dropped or, if ``rewrites`` is True, rewritten.
     """
     steps: list[Any] = []
     history: list[int] = [0]

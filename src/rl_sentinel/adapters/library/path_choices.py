@@ -32,9 +32,18 @@ _DISCOUNTED: Settings = {n: NUMBERS[n] for n in ("discount", "decay")}
 class PathChoices:
     """One set of choices for the signal path.
 
-    ``columns`` are the columns of the rollout besides reward, group and mask; ``unread`` are the columns that do not
-    affect the outputs. ``module`` is the estimator module whose claims apply. With ``old_is_current``, the current
-    log-probs are passed as the old log-probs.
+    Attributes:
+        name: the name of the setting.
+        choose: builds the choices.
+        columns: the columns of the rollout besides reward, group and mask.
+        unread: the columns that do not affect the outputs.
+        outputs: the outputs of the path.
+        settings: the numbers of the choices.
+        claims: what the outputs must satisfy, besides the claims of ``module``.
+        module: the estimator module whose claims apply; empty for none.
+        packed: whether the rollout is packed.
+        old_is_current: whether the current log-probs are passed as the old log-probs.
+        stage: the stage of the boundary.
     """
 
     name: str
@@ -56,7 +65,7 @@ def _find(target: Target, name: str, **numbers: Any) -> Any:  # noqa: ANN401 - a
 
 
 def grpo(target: Target, *_: object) -> dict[str, object]:
-    """The choices with GRPO's estimator only, without the division by the deviation."""
+    """GRPO's estimator as the only choice; advantages are not divided by the standard deviation."""
     return {"estimator": _find(target, "advantage.grpo.advantages", standardize=False, epsilon=0.0)}
 
 

@@ -56,7 +56,7 @@ def boundaries(target: Target) -> Iterator[Boundary]:
 
 
 def _take_step(function: Any, _model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:  # noqa: ANN401 - the target's
-    """The step of the policy and of the critic."""
+    """Take an optimizer step, as the trainer does for the policy and for the critic."""
     function(optimizer, key="update.rate")
 
 

@@ -37,7 +37,7 @@ _OF_FORMULA = ("algorithm", "definition:", "standardized", "deviation", "knob:")
 
 
 def advantages(composed: Composition) -> Boundary:
-    """The advantages that ``build_training_batch`` computes from trajectories; only forward passes are replaced."""
+    """The boundary of ``build_training_batch``, from trajectories to advantages; only forward passes are replaced."""
     choices, reads, numbers = (
         composed.selection.choices,
         _columns_read(composed),

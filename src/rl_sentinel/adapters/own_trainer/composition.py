@@ -77,8 +77,10 @@ def stated_claims(composed: Composition, table: str, stage: Stage) -> dict[str, 
     """``CLAIMS`` about the function that a table of the recipe names, with the algorithm as formulas name it.
 
     The algorithm may be the name of a method, such as Dr. GRPO. That of an estimator implies further claims, as in an
-    audit of the function alone; those in ``CLAIMS`` replace them. An algorithm that exists only for the other function
-    (an estimator or a loss) is left out. If both are in one file, so is a method that is an algorithm of the other one.
+    audit of the function alone; those in ``CLAIMS`` replace them.
+
+    The algorithm is left out if it exists only for the other function (the loss of an estimator, and the reverse). It
+    is also left out if one file has both functions, and its name is an algorithm there and only a method here.
 
     Raises:
         SentinelError: if neither an estimator nor a loss has such an algorithm.

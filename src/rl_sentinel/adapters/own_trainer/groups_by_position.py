@@ -22,7 +22,7 @@ from rl_sentinel.search.preconditions import repeats_trajectory
 
 
 def with_groups(composed: Composition, boundary: Boundary, numbers: Settings) -> Boundary:
-    """The boundary of an estimator; one that groups by position gets batches in the order of the trainer's.
+    """The boundary of an estimator; if it groups by position, its batches have the order of the trainer's rows.
 
     The trainer passes ``rollout.responses`` adjacent responses per prompt, one row each. If a trajectory has a row per
     turn, it passes the last one. On other batches such an estimator fails, or compares responses of different prompts.
@@ -48,7 +48,7 @@ def with_groups(composed: Composition, boundary: Boundary, numbers: Settings) ->
 
 
 def one_step(batch: Batch) -> Batch:
-    """The batch with each row as a trajectory of its own, of one step; unchanged if it is one."""
+    """Make each row a trajectory of one step; the batch is unchanged if its rows are such trajectories."""
     rows = torch.arange(batch.rows, device=batch.device)
     if not repeats_trajectory(batch) and bool(batch.last_step.all()):
         return batch

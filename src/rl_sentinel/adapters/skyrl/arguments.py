@@ -40,7 +40,13 @@ def with_metadata(batch: Any, metadata: Mapping[str, Any]) -> Any:  # noqa: ANN4
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """How a release's trainer lays out its tensors; found from its code, not from its version number."""
+    """How a release's trainer lays out its tensors; found from its code, not from its version number.
+
+    Attributes:
+        form: the layout of one number per token.
+        last_step_is_metadata: whether the last steps of trajectories are in the batch's metadata, not in a tensor.
+        reward_key: the key of the rewards per token.
+    """
 
     form: Form
     last_step_is_metadata: bool

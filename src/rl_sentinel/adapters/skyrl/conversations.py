@@ -39,7 +39,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def rollout_differences(encode: Callable[..., Any], added: str, masks: list[list[int]]) -> dict[str, list[float]]:
-    """Count where the messages after a prompt, tokenized by SkyRL, differ from the chat template."""
+    """Count the ``tokens`` and values of ``masks`` where SkyRL's messages after a prompt differ from the template."""
     tokenizer = ChatTokenizer(added)
     counts = []
     for row in masks:
@@ -57,7 +57,10 @@ def _after_end(encode: Callable[..., Any]) -> bool | None:
 
 
 def dataset_differences(encode: Callable[..., Any], added: str, masks: list[list[int]]) -> dict[str, list[float]]:
-    """Count where conversations of a data set differ from the chat template; 0 for a conversation without a reply."""
+    """Count the ``tokens`` and values of ``masks`` where SkyRL's conversations of a data set differ from the template.
+
+    Both are 0 for a conversation without a reply.
+    """
     tokenizer = ChatTokenizer(added)
     counts = []
     for mask in masks:

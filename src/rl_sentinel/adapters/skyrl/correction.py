@@ -148,7 +148,7 @@ def _metrics(
 
 
 def _two_tokens(inputs: Inputs) -> str:
-    """The reason to skip a batch with fewer than two trained tokens, too few for a deviation; empty otherwise."""
+    """The reason to skip a batch with fewer than two trained tokens, too few for a standard deviation; else empty."""
     return "" if int(inputs.batch.mask.sum()) > 1 else "fewer than two tokens are trained, so there is no deviation"
 
 

@@ -48,9 +48,9 @@ def sample_once(
 ) -> dict[str, list[float]]:
     """Sample the prompts of the case and as many others, for a batch of one prompt fewer than the case has.
 
-    Each row of the case is the second step of a trajectory, after a first step with reward 0. Returns ``rewards`` and
-    ``missing``, the number of steps of a row's prompt that are not in the batch; both have one number per row of the
-    case, which is 0 if the row is not in the batch.
+    Each row of the case is the second step of a trajectory, after a first step with reward 0. Returns, per row of the
+    case, ``rewards``: the sum of its rewards in the batch; and ``missing``: how many steps of its prompt are not in the
+    batch. Both are 0 for a row that is not in the batch.
     """
     rollouts = Rollouts(rows, trajectory, (LOGPROBS,))
     prompts = len({row["group"] for row in rows})

@@ -169,8 +169,9 @@ def sample_batch(
 ) -> dict[str, list[float]]:
     """Sample until the batch is full, at most all rounds.
 
-    Returns ``keep``, 1 for each row of the case that is in the batch and 0 for the rest, and ``others``, the number of
-    columns and uids that are lost or come from another row. Those of a row that replaces another are counted there.
+    Returns, per row of the case, ``keep``: 1 if it is in the batch, else 0; and ``others``: how many of its columns,
+    including the uid, are lost or come from another row. If another prompt's row replaces it, they are those of that
+    row.
     """
     rollouts = Rollouts(rows, trajectory, of_sampler)
     rounds = rollouts.rounds(cfg)

@@ -52,10 +52,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def serves_sglang(target: Target) -> bool:
-    """Whether the engine over HTTP reads replies of SGLang, whose token ids it gets.
-
-    A server of vLLM returns a text only.
-    """
+    """Whether the engine over HTTP reads token ids, as in replies of SGLang; replies of vLLM contain only text."""
     file = target.root.joinpath(*target.locate(REMOTE).split(".")[:-1]).with_suffix(".py")
     return '"output_ids"' in file.read_text(encoding="utf-8")
 

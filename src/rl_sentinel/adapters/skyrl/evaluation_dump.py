@@ -42,8 +42,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def dump(write: Callable[..., Any], rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
     """Dump an evaluation, and return the score and the response in the record of each row.
 
-    Two data sets take turns. Missing tokens are :data:`WRONG`, and the last one if there are too many. If a record has
-    a wrong prompt, stop reason, environment or task, all its tokens are :data:`WRONG`.
+    Two data sets take turns. Missing tokens are :data:`WRONG`; if there are too many tokens, the last one is. If a
+    record has a wrong prompt, stop reason, environment or task, all its tokens are :data:`WRONG`.
     """
     numbers = range(len(rows))
     output = {

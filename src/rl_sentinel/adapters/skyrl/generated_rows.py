@@ -90,7 +90,16 @@ def _at_the_end(reward: float | list[float], mask: Sequence[int]) -> float:
 
 @dataclass(slots=True)
 class RowReader:
-    """Read one batch row from the rows that the generator returned for it."""
+    """Read one batch row from the rows that the generator returned for it.
+
+    Attributes:
+        number: the index of the row in the batch.
+        row: the columns of the row in the batch.
+        generated: the rows that the generator returned: one, or one per turn.
+        tokens: the tokens that are read; -1 where the output differs from the script.
+        masks: whether each token trains in the output.
+        logprobs: the log-probs that are read; an untrained token keeps that of the batch.
+    """
 
     number: int
     row: dict[str, Any]

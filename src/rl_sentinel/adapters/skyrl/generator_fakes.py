@@ -28,7 +28,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """One conversation: its turns, the reward after the last one, and whether the environment opens it by a message."""
+    """One conversation: its turns, the reward after the last one, and whether it opens with an environment message."""
 
     turns: Sequence[Turn]
     reward: float

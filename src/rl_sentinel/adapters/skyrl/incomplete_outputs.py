@@ -94,7 +94,9 @@ def train_incomplete(  # noqa: PLR0913 - classes of the target, and its argument
     """Make a training batch of the whole output, and one for each row with its last number in ``column`` removed.
 
     With ``step_wise``, each row is the only step of its trajectory, with a reward per token.
-    Returns the reward of each row of the whole output, and whether each shortened row still trains.
+
+    Returns, per row, ``rewards``: its reward in the batch of the whole output; and ``short``: 1 if the row still trains
+    when it is shortened, else 0.
     """
     if step_wise and trajectory:
         trainer.cfg.generator.step_wise_trajectories = True
@@ -126,8 +128,8 @@ def _batch(owner: Any, trainer: Any, output: dict[str, Any], uids: list[str]) ->
 def merge_incomplete(merge: Callable[..., Any], outputs: list[dict[str, Any]]) -> dict[str, list[float]]:
     """Merge the outputs of several prompts, and merge them again without the log-probs of one prompt at a time.
 
-    Returns the rewards, and for each row how many of these merges lose or change its log-probs. Not counted are a merge
-    that is refused, and the one without the log-probs of the row's prompt.
+    Returns, per row, ``rewards``: its reward; and ``lost``: how many of the later merges lose or change its log-probs.
+    A merge that is refused does not count, and neither does the merge without the log-probs of the row's prompt.
     """
     whole = merge(outputs)
     sizes = [len(output["response_ids"]) for output in outputs]

@@ -38,7 +38,7 @@ CLIENTS = (
     "skyrl.backends.skyrl_train.inference_engines.inference_engine_client.InferenceEngineClient",
 )
 
-#: Code of clients that continue a request after a weight update aborted it, and of those that receive text alone.
+#: Source text of clients that continue a request after a weight update aborted it, and of those that read token ids.
 _RETRIES, _READS_TOKENS = '== "abort"', ('response_ids"]', '["token_ids"]')
 
 #: Group -> field of ``generator.sampling_params`` -> two values of it.

@@ -49,7 +49,12 @@ class Server:
 
     Sleep at level 1 keeps the weights in CPU memory, at level 2 it discards them (vllm, sleep mode). A loaded adapter
     is loaded again only in place, or after it was unloaded; otherwise the request fails (vllm, serving/models).
-    ``written`` is the update of the adapter on disk.
+
+    Attributes:
+        written: the number of the update whose adapter is on disk.
+        base: 1 while the server has the weights of the base model, else 0.
+        adapter: the number of the update whose adapter samples.
+        loaded: the names of the loaded adapters.
     """
 
     written: int = 0
@@ -108,7 +113,8 @@ class Session:
 def weights_of_servers(owner: Callable[..., Any], load: str, count: int) -> dict[str, list[float]]:
     """Update the adapter, let the servers sleep and wake up, and update the adapter again.
 
-    Returns the base model and the adapter update of each server, and the expected values of both.
+    Returns, per server, ``resumed.base`` and ``resumed.adapter``: the attributes of :class:`Server` at the end; and
+    ``uninterrupted.base`` and ``uninterrupted.adapter``: their correct values.
     """
     servers = {f"server{number}": Server() for number in range(count)}
     known = inspect.signature(owner).parameters

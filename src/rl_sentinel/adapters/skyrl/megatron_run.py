@@ -229,7 +229,11 @@ def train_on_megatron(  # noqa: PLR0913 - the target's code, and the arguments o
     loss_scale: float,
     context: int,
 ) -> dict[str, Any]:
-    """Train a mini-batch; return its loss, the entropy and loss that the last rank logs, and the returned log-probs."""
+    """Train a mini-batch on all ranks.
+
+    Returns ``loss``: its loss; ``entropy`` and ``logged``: the entropy and the loss that the last rank logs; and
+    ``logprobs``: the log-probs that the worker returns, by row.
+    """
     loss, returned = run_on_megatron(
         code, cfg, Model(columns), data, parts, ranks, loss_scale=loss_scale, context=context
     )

@@ -130,7 +130,8 @@ def prepare(trainer: Any, stage: Callable[..., Any]) -> Any:  # noqa: ANN401 - a
 def train(stage: Callable[..., Any], trainer: Any, uids: list[str]) -> dict[str, list[Any]]:  # noqa: ANN401 - of :func:`convert`
     """Train on mini-batches of one prompt.
 
-    Returns the uid of each row, or -1 if the row is not in its prompt's mini-batch; and how often it is trained.
+    Returns, per row, ``uids``: its uid, or "-1" if it is not in its prompt's mini-batch; and ``uses``: how often it is
+    trained.
     """
     data = trainer.data
     data["advantages"] = torch.zeros_like(data["loss_mask"])

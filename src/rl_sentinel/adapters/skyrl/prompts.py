@@ -46,9 +46,9 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def prepare(method: Callable[..., Any], cfg: Any, groups: list[int], samples: int) -> dict[str, list[float]]:  # noqa: ANN401 - the target's class
     """Prepare the samples of prompts.
 
-    Returns the label of each sample in several columns, and how many other samples can change its extras. Environments
-    write to the extras, so samples must not share them. In older releases, the configuration also has the number of
-    samples for training; here it differs from the number for evaluation, so that a mix-up shows.
+    Returns, per sample, its label in four columns, and ``changed``: how many other samples can change its extras.
+    Environments write to the extras, so samples must not share them. In older releases, the configuration also has the
+    number of samples for training; here it differs from the number for evaluation, so that a mix-up shows.
     """
     prompts = [
         {

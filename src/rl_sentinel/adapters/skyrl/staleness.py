@@ -67,9 +67,10 @@ async def _admit(manager: Any, filtered: int) -> int:  # noqa: ANN401 - the targ
 
 
 def count_admitted(make: Callable[..., Any], rows: int, finished: int, max_staleness: int, filtered: int) -> Any:  # noqa: ANN401
-    """Count all samples that are admitted until the manager blocks after ``finished`` updates, also with a restart.
+    """Count all samples that are admitted until the manager blocks after ``finished`` updates.
 
-    Discarded samples do not count.
+    Discarded samples do not count. Returns ``admitted``: the number in one session; and ``resumed``: the number with a
+    restart after the last update.
     """
 
     def new_manager() -> Any:  # noqa: ANN401 - the target's class

@@ -162,7 +162,11 @@ def train_step(
     trajectory: Callable[..., Any] | None,
     logger: Callable[[], Any],
 ) -> dict[str, list[float]]:
-    """Run one step; per row, return the sum of advantages, and count columns from other samples in update and table."""
+    """Run one step.
+
+    Returns, per row, ``advantage``: the sum of its advantages; ``update`` and ``table``: how many of its columns in the
+    trained batch and in the logged table come from another row.
+    """
     rollouts = Rollouts(rows, trajectory, [LOGPROBS])
     rounds = rollouts.rounds(cfg)
     if cfg.trainer.algorithm.dynamic_sampling.type != "filter":  # a step trains the prompts that it sampled

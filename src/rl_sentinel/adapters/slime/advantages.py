@@ -201,7 +201,7 @@ def _from_rewards(target: Target, name: str, settings: Settings, claimed: Claims
 
 
 def _group_has_deviation(inputs: Inputs) -> str:
-    """The reason to skip a batch with one sample per prompt, if rewards are divided by their deviation; else empty."""
+    """The reason to skip a batch with one sample per prompt if standard deviations divide rewards; empty otherwise."""
     alone = max(group_sizes(inputs)) == 1 and bool(inputs.settings["grpo_std_normalization"])
     return "slime_validate_args turns the deviation off if a prompt has one sample" if alone else ""
 

@@ -55,8 +55,9 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def steps_loaded(load: Callable[..., Any], actor: type, runs: int) -> dict[str, list[float]]:
     """Load other models in each run, and check which checkpoint step the run reads afterwards.
 
-    Returns the checkpoint step of each run, the step that is read afterwards, and the number of changed arguments. Run
-    n must read step n. Run 0 must read the newest step, which is written as -1 here.
+    Returns, per run, ``own``: its checkpoint step; ``read``: the step that is read afterwards; ``changed``: the number
+    of changed arguments; and ``same``: 0, the correct number of them. Run n must read step n. Run 0 must read the
+    newest step, which is written as -1 here.
     """
     columns: dict[str, list[float]] = {"own": [], "read": [], "same": [], "changed": []}
     for run in range(runs):
@@ -80,9 +81,10 @@ def steps_loaded(load: Callable[..., Any], actor: type, runs: int) -> dict[str, 
 def first_rollouts(validate: Callable[..., Any], runs: int, options: Settings) -> dict[str, list[float]]:
     """Restart each run, and check its first rollout.
 
-    Returns the first rollout of each run after a restart, the correct first rollout, and the number of changed options.
-    Run n has saved rollout n. Run 0 has no checkpoint, and starts with rollout 0. A first rollout that validation does
-    not set counts as correct. With a changed option, the run loads another checkpoint, or not all of its state.
+    Returns, per run, ``own``: the correct first rollout; ``first``: its first rollout after a restart; ``changed``: the
+    number of changed options; and ``same``: 0, the correct number of them. Run n has saved rollout n. Run 0 has no
+    checkpoint, and starts with rollout 0. A first rollout that validation does not set counts as correct. With a
+    changed option, the run loads another checkpoint, or not all of its state.
     """
     columns: dict[str, list[float]] = {"own": [], "first": [], "same": [], "changed": []}
     for run in range(runs):

@@ -29,6 +29,7 @@ SHARED = frozenset(
 #: The group of the context-parallel ranks, by which the fake collectives recognize it.
 _CONTEXT = object()
 
+#: Ranges of response positions: the first position, and the position after the last.
 Spans = list[tuple[int, int]]
 
 

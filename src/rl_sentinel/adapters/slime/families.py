@@ -76,10 +76,17 @@ _RATIO = claims("ppo_utils.py, compute_policy_loss: ratio of the current to the 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """A loss under one command line: settings by neutral name, other options, claims, extra columns, metrics.
+    """A loss under one command line, and its claims.
 
-    ``rollouts`` has the number of trained tokens in each sample's rollout. With ``rejects``, a user's function removes
-    tokens from the mask; :data:`REPORTS`, which count the remaining tokens, are then not checked.
+    Attributes:
+        settings: settings by neutral name.
+        words: other options.
+        claims: the claims.
+        columns: further columns of the data.
+        rollouts: the number of trained tokens in each sample's rollout.
+        reports: metrics besides :data:`REPORTS`.
+        rejects: whether a user's function removes tokens from the mask; :data:`REPORTS`, which count the remaining
+            tokens, are then not checked.
     """
 
     settings: Settings

@@ -43,9 +43,13 @@ _CLIP: Settings = {"clip_low": 0.2, "clip_high": 0.28}
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A command line: its numbers, claims and other options; ``text`` lists source texts of revisions that support it.
+    """A command line, and its claims.
 
-    The texts are separated by ``|``; one of them is enough.
+    Attributes:
+        settings: numbers by neutral name.
+        claims: the claims.
+        options: other options.
+        text: source texts, separated by ``|``; a revision supports the command line if its source contains one of them.
     """
 
     settings: Settings

@@ -85,7 +85,8 @@ def rates_of_restart(  # noqa: PLR0913 - options of the command line
 ) -> dict[str, list[float]]:
     """Run the schedule without and with a restart.
 
-    Returns the learning rate and the number of finished updates, at each update and after a restart before it.
+    Returns, per update, ``rates`` and ``resumed``: the learning rate without a restart, and after a restart before this
+    update; ``updates`` and ``counted``: the number of finished updates, and the number that the restarted run counts.
     Every rate of the cosine schedule and of a warm-up differs from the previous rate.
     """
     args = _arguments("constant" if warm_up else "cosine", warm_up, updates, floor, share=False)

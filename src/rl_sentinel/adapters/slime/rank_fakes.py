@@ -83,8 +83,8 @@ def load_rollout(  # noqa: PLR0913 - functions of the target, and their argument
 ) -> list[dict[str, Any]]:
     """Let each rank of the trainer load a rollout, and return its data; ``context`` ranks share each sequence.
 
-    Values per token are merged from these ranks. Missing values of a rank are infinite, and its last value if it has
-    too many.
+    Values per token are merged from these ranks. Missing values of a rank are infinite; if a rank has too many
+    values, its last value is.
     """
     trainer, loaded = bare_instance(actor, args=manager.args), []
     mpu: Any = importlib.import_module("megatron.core").mpu

@@ -41,8 +41,9 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def serve(manager: Callable[..., Any], rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    """Send one request per row, and return columns in the order of the requests.
+    """Send one request per row.
 
+    Returns, per request, ``logprobs``: those that its client gets; ``tokens`` and ``masks``: those that a worker gets.
     Each worker gets one request at a time, and the workers reply in another order.
     """
     put = SimpleNamespace(put=lambda data: data)

@@ -29,7 +29,7 @@ _MODULE = "trl.experimental.async_grpo.async_rollout_worker"
 #: The class that scores, by release: the loop of a child process, or the worker itself.
 OWNERS = (f"{_MODULE}._AsyncRolloutLoop", f"{_MODULE}.AsyncRolloutWorker")
 
-#: Completions of a prompt that have a deviation.
+#: The fewest completions of a prompt whose rewards have a standard deviation.
 SEVERAL = 2
 
 #: More tokens than any completion of a case has.
@@ -59,7 +59,7 @@ _ADVANTAGE = claims(
 )
 _PRODUCER = "async_rollout_worker.py, _generate_loop: the completions of a prompt, in the order in which they finish"
 
-#: The constant of the deviation.
+#: The constant that is added to the standard deviation.
 EPSILON: Settings = {"epsilon": 1e-8}
 
 
@@ -111,7 +111,7 @@ def _advantages(path: str, name: str, settings: Settings) -> Boundary:
 
 
 def several_completions(inputs: Inputs) -> str:
-    """The reason to skip a batch with one completion per prompt, whose deviation is always 0; empty otherwise."""
+    """The reason to skip a batch with one completion per prompt (its standard deviation is 0); empty otherwise."""
     return "a prompt has one completion, which has no deviation" if max(group_sizes(inputs)) < SEVERAL else ""
 
 

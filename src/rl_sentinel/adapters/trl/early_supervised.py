@@ -115,9 +115,10 @@ def _prepared(name: str, form: Data) -> Boundary:
 
 
 def compare_texts(trainer: Callable[..., Any], name: str, lengths: Tensor) -> dict[str, list[float]]:
-    """Count, per row, the words, and the tokens that differ after the trainer's preparation.
+    """Let a trainer prepare texts, and compare the prepared tokens with those of the texts.
 
-    Of packed texts, the tokens are counted that do not follow the token before them in their sequence.
+    Returns, per row, ``count``: the number of its words; and ``tokens``: the number of its tokens that differ. In
+    packed texts, these are the tokens that do not follow the token before them in their text.
     """
     form, counts = FORMS[name], lengths.sum(1).tolist()
     rows = [form.row(number, count) for number, count in enumerate(counts)]
@@ -154,9 +155,9 @@ def expected_ids(tokenizer: Any, row: Mapping[str, Any]) -> list[int]:  # noqa: 
 
 
 def wrong_in_packs(wholes: Sequence[list[int]], packs: Sequence[list[int]]) -> list[float]:
-    """Count the tokens in packs that follow another token than in their text; the count of a row is for its words.
+    """Count, per text, its tokens that follow a wrong token in a pack.
 
-    Any text may follow the end token of another.
+    Any text may follow the end token of another text.
 
     Example:
         >>> from rl_sentinel.adapters.trl.early_supervised import wrong_in_packs

@@ -184,10 +184,11 @@ def transferred(  # noqa: PLR0913 - a method and a class of the target, the weig
     adapted: bool,
     sharded: bool,
 ) -> dict[str, list[Tensor]]:
-    """Transfer the weights of a policy with one layer per row; return the weights that the engine has, by layer.
+    """Transfer the weights of a policy with one layer per row to the engine.
 
-    Returns also the version of the weights with which each row is sampled, one less if the cache is one of earlier
-    weights.
+    Returns, per row, ``logprobs``: the engine's weights of its layer; and ``versions``: the version of the weights with
+    which each token is sampled, one less if the engine keeps a prefix cache of earlier weights. The policy has an
+    adapter if it is ``adapted``; FSDP 2 splits its parameters if it is ``sharded``.
     """
     engine, layers = WeightEngine(), [torch.tensor(row["weight"]) for row in rows]
     policy = (AdaptedWeights if adapted else Weights)(layers, sharded=sharded)

@@ -85,7 +85,7 @@ def server_reply() -> tuple[str, ...]:
 
 
 def client_names() -> frozenset[str]:
-    """The keys of the dict that the client of the vLLM server returns; empty if it returns none."""
+    """The keys of the dict that the client of the vLLM server returns; empty if it returns no dict."""
     places = [f"{package}.vllm_client" for package in CLIENTS if importlib.util.find_spec(package)]
     place = next((name for name in places if importlib.util.find_spec(name)), "")
     if not place:

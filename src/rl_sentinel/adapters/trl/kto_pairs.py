@@ -50,8 +50,8 @@ def paired_rows(trainer: Callable[..., Any], lengths: Tensor, size: int) -> dict
     """Load one batch per row of ``lengths``; each of its completions has as many tokens as that row.
 
     Returns, per batch, ``count``: the number of tokens of its completions; ``uses``: with how many other prompts a
-    completion is paired; and ``near``: how many of these pairs are in a batch with the completion itself. If ``uses``
-    or ``near`` is not 1 for some completion of the batch, it is the number of the first such completion.
+    completion is paired; and ``near``: how many of these pairs are in a batch with the completion itself. If these
+    numbers differ within a batch, the first number that is not 1 is returned.
     """
     words = [length for length in lengths.sum(1).tolist() for _ in range(size)]
     rows = [

@@ -30,11 +30,16 @@ UNREAD = 3.0
 class Responses:
     """One batch of sampled responses, and the numbers that models compute for it.
 
-    ``mask`` ``[B, T]`` is 1 at response tokens, ``ended`` ``[B]`` is True where the last token is EOS, and ``prompts``
-    has the label of each row's prompt. The log-probs ``[B, T]`` are from the trained policy (``logprobs``), the policy
-    that sampled (``old_logprobs``) and the reference model (``ref_logprobs``). The value model returns ``values`` in
-    training and ``old_values`` before training; the value after the last token is the value of the final state.
-    ``scores`` ``[B]`` are the outputs of the reward model.
+    Attributes:
+        mask: 1 at response tokens, ``[B, T]``.
+        ended: True where the last token is EOS, ``[B]``.
+        prompts: the label of each row's prompt.
+        logprobs: log-probs under the trained policy, ``[B, T]``.
+        old_logprobs: log-probs under the policy that sampled, ``[B, T]``.
+        ref_logprobs: log-probs under the reference model, ``[B, T]``.
+        values: outputs of the value model in training; the value after the last token is that of the final state.
+        old_values: outputs of the value model before training.
+        scores: outputs of the reward model, ``[B]``.
     """
 
     mask: Tensor

@@ -50,7 +50,10 @@ def logged_steps(path: str, generations: int) -> Boundary:
 
 
 def run_batches(entry: Callable[..., Any], loop: Loop, batches: int, generations: int) -> dict[str, Any]:
-    """Train on equal batches; return the index of each log call, and the number of steps out of sequence."""
+    """Train on equal batches.
+
+    Returns ``numbers``: the index of each log call; and ``elsewhere``: the number of steps out of sequence.
+    """
     prompts = 2
     rows = prompts * generations
     known = _responses(rows, generations)

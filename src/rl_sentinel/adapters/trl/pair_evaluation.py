@@ -77,10 +77,11 @@ def evaluate_and_train(  # noqa: PLR0913 - a trainer, its batch, and the log-pro
     logprobs: Tensor,
     ref_logprobs: Tensor | None = None,
 ) -> dict[str, Any]:
-    """Evaluate a batch, then train on it; return the metrics of the evaluation, and how many have the wrong mode.
+    """Evaluate a batch, then train on it.
 
-    ``step`` is the loss of the training step. A metric that is not logged is NaN. ``entry`` is the audited method,
-    which both steps call.
+    Returns the metrics of the evaluation by name; ``elsewhere``: how many metrics have the wrong mode; and ``step``:
+    the loss of the training step. A metric that is not logged is NaN. ``entry`` is the audited method, which both
+    steps call.
     """
     learner.accelerator = RankAccelerator(learner.accelerator, 0, 1)
     set_logprobs(learner.model, logprobs)

@@ -70,7 +70,7 @@ def _features(release: Release) -> Codec:
 
 
 def _boundary(release: Release, family: Family, step: Step, setting: str, names: list[str]) -> Boundary:
-    """The rows have equal lengths, so that padding cannot enter the means."""
+    """The boundary of logged means. The rows have equal lengths, so that padding cannot enter the means."""
     return Boundary(
         path=f"{release.path}.compute_loss",
         stage="policy-loss",

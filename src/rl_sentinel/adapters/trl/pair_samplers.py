@@ -183,7 +183,10 @@ def train_sampled_pairs(
     *,
     penalty: float,
 ) -> dict[str, Any]:
-    """Train on two responses of the policy per prompt, of which the even row wins; it is sampled first or second."""
+    """Train on two responses of the policy per prompt.
+
+    The even row of each pair wins. It is sampled first in every other pair, and second in the rest.
+    """
 
     def start(known: Responses) -> dict[str, Any]:
         pairs = len(known.lengths) // TWO

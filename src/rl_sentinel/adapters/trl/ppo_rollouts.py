@@ -241,7 +241,7 @@ def _at(name: str, output: Output) -> Output:
 
 
 def several_rows(inputs: Any) -> str:  # noqa: ANN401 - the inputs of a call
-    """The reason to skip a mini-batch with fewer than two rows (their deviation is undefined); empty otherwise."""
+    """The reason to skip a mini-batch with fewer than two rows (one reward has no standard deviation); else empty."""
     return "" if inputs.mini_batch.rows > 1 else "the deviation of one reward is undefined"
 
 

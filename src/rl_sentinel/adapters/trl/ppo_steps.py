@@ -175,8 +175,8 @@ def _logged(outputs: Mapping[str, Output]) -> dict[str, Output]:
 class Rollout:
     """Responses ``[B, T]`` with log-probs of policy and reference, values, and scores ``[B]``.
 
-    Without a gradient, the policy and its value head return ``old_logprobs`` and ``old_values``. With a gradient, they
-    return ``logprobs`` and ``values``.
+    ``lengths`` is a mask that is 1 at response tokens. Without a gradient, the policy and its value head return
+    ``old_logprobs`` and ``old_values``. With a gradient, they return ``logprobs`` and ``values``.
     """
 
     lengths: Tensor

@@ -28,10 +28,10 @@ from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Inputs
 
-#: Advantages count as white if their mean is within this of 0, and their deviation within this of 1.
+#: Advantages count as white if their mean is within this of 0, and their standard deviation within this of 1.
 WHITE = 1e-5
 
-#: A smaller deviation or advantage may be a rounding error.
+#: A smaller standard deviation or advantage may be a rounding error.
 ALIKE = 1e-3
 
 #: The number of mini-batches in the boundary with several mini-batches.
@@ -124,7 +124,7 @@ def _spread(batch: Batch) -> tuple[Tensor, Tensor]:
 
 
 def whitened(batch: Batch) -> Batch:
-    """Replace advantages near 0, then whiten: mean 0 and deviation 1 over the tokens.
+    """Replace advantages near 0, then whiten: mean 0 and standard deviation 1 over the tokens.
 
     The batch is returned unchanged if it already fits, has fewer than two tokens, or if its advantages are equal.
     """

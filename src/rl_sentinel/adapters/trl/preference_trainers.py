@@ -48,10 +48,16 @@ def make_pair_trainer(  # noqa: PLR0913 - what a trainer is built from
     tokenizer: Callable[[], Any] = make_tokenizer,
     **settings: Any,  # noqa: ANN401 - of its configuration
 ) -> Any:  # noqa: ANN401 - a trainer
-    """A trainer of class ``trainer``, built by its constructor and its configuration class.
+    """A trainer, built by its constructor and its configuration class.
 
-    ``padding`` is the padding token of the tokenizer, which ``tokenizer`` builds. The model's configuration has
-    ``scores`` labels and, unless it is empty, the ``attention`` implementation.
+    Args:
+        trainer: the class.
+        rows: the data set; :func:`default_rows` if empty.
+        padding: the padding token of the tokenizer.
+        attention: the attention implementation in the model's configuration; empty for the default.
+        scores: the number of labels in the model's configuration.
+        tokenizer: builds the tokenizer.
+        settings: fields of the configuration, or arguments of the constructor in releases without a configuration.
     """
     from datasets import Dataset  # noqa: PLC0415 - in the target's overlay
 

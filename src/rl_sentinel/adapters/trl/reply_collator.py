@@ -112,7 +112,18 @@ def template_of(make: Callable[..., Any], name: str, token: int) -> list[int] | 
 def reply_mask_differences(  # noqa: PLR0913 - a collator, its rows, and their form
     make: Callable[..., Any], lengths: Tensor, *, several: bool, start: bool, cut: bool, left: bool
 ) -> dict[str, list[float]]:
-    """Collate conversations; return the numbers of trained tokens and of wrong labels in each row."""
+    """Collate conversations, and compare their labels with their replies.
+
+    Returns, per row, ``trained``: the number of trained tokens; and ``masks``: the number of wrong labels.
+
+    Args:
+        make: the class of the collator.
+        lengths: ``[B, T]``; the sum of a row is the number of tokens of its reply.
+        several: whether odd rows have two turns; the collator then gets an instruction template, too.
+        start: whether the first question of each row has the token :data:`AT_START`.
+        cut: whether conversations are truncated before their last reply.
+        left: whether the tokenizer pads on the left.
+    """
     counts = lengths.sum(1).tolist()
     rows = [conversation(row, count, several=several) for row, count in enumerate(counts)]
     if start:  # two turns each: a conversation without any known question is not trained, with a warning

@@ -28,10 +28,17 @@ BY_NAME = 0
 
 @dataclasses.dataclass
 class Rollout:
-    """The known values of one rollout: completions, rewards and log-probs.
+    """The known values of one rollout.
 
-    With ``by_prompt``, each prompt encodes the index of its row, so that the trainer may reorder rows, and
-    ``last_rows`` are the row indices of the last forward pass.
+    Attributes:
+        completions: token ids of each completion.
+        rewards: the reward of each completion; None if it has none.
+        old_logprobs: log-probs ``[B, T]`` under the policy before the update.
+        ref_logprobs: log-probs ``[B, T]`` under the reference policy.
+        sampler_logprobs: log-probs that the sampling engine returns, per completion.
+        env_mask: per completion, 0 at tokens of the environment.
+        by_prompt: whether each prompt encodes the index of its row, so that the trainer may reorder rows.
+        last_rows: with ``by_prompt``, the row indices of the last forward pass.
     """
 
     completions: list[list[int]] = dataclasses.field(default_factory=list)

@@ -114,7 +114,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _logged(target: Target, path: str, logged: Mapping[str, Output], place: Use) -> dict[str, Output]:
-    """The metrics that the release logs as the declared quantity. A mean of deviations is a different quantity."""
+    """The metrics that the release logs as the declared quantity. A mean of standard deviations is not."""
     owner = path.rpartition(".")[0]
     source = source_of(target.find(path))
     source += source_of(target.find(f"{owner}._generate")) if target.has(f"{owner}._generate") else ""

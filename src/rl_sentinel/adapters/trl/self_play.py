@@ -50,7 +50,7 @@ _NASH_PRODUCER = (
     "nash_md_trainer.py, _generate_completions: one response of the model and one of the mixture per prompt"
 )
 
-#: The number of the loss terms of XPO.
+#: The weights of the loss terms of XPO.
 TERMS: Settings = {"beta": 0.5, "optimism": 0.25}
 
 #: Setting -> what it changes. A chat template ends each message with the end token, so that prompts contain it.

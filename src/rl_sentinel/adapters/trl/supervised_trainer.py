@@ -101,10 +101,11 @@ def alone(trainer: Any) -> Any:  # noqa: ANN401 - a trainer
 
 
 def count_wrong_modes(entry: Any, trainers: list[Any]) -> dict[str, Any]:  # noqa: ANN401 - a method of the target, trainers
-    """Count the metrics that evaluation and training log under the wrong mode; return the training step's loss, too.
+    """Evaluate and train, and check under which mode the metrics are logged.
 
-    ``mixed`` is the number of metrics in an evaluation of the first row that depend on the training step before it.
-    ``entry`` is not called here: it names the audited method, which evaluation and training call.
+    Returns ``elsewhere``: the number of metrics that are logged under the wrong mode; ``mixed``: the number of metrics
+    in an evaluation of the first row that depend on the training step before it; and ``step``: the loss of the training
+    step. ``entry`` is not called here: it names the audited method, which evaluation and training call.
     """
     (trainer,) = trainers
     columns, losses = trainer.train_dataset.column_names, list[Tensor]()

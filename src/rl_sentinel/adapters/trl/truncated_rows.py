@@ -66,7 +66,13 @@ _DOCS = (
 
 @dataclass(frozen=True)
 class Row:
-    """A prompt and a completion, as a trainer has them: the tokens before the first trained token, and the trained."""
+    """A prompt and a completion, as a trainer has them.
+
+    Attributes:
+        before: the tokens that do not train.
+        trained: the tokens that train.
+        joined: whether prompt and completion are in one sequence.
+    """
 
     before: list[int]
     trained: list[int]
@@ -141,7 +147,11 @@ def example(row: int, count: int, sides: Sequence[str]) -> dict[str, Any]:
 def compare_limits(
     trainer: Callable[..., Any], sides: Sequence[str], lengths: Tensor, limits: Mapping[str, Any]
 ) -> dict[str, list[float]]:
-    """Count, per row, the words of a completion, and the tokens of its prompt and completions that break a limit."""
+    """Build a trainer with these limits, and check the rows that it trains on.
+
+    Returns, per row, ``count``: the number of words of a completion; and ``tokens``: the number of tokens of its prompt
+    and completions that break a limit.
+    """
     counts = lengths.sum(1).tolist()
     labeled = '"label"' in inspect.getsource(importlib.import_module(trainer.__module__)) and len(sides) == 1
     rows = [example(row, n, sides) for row, n in enumerate(counts)]

@@ -152,7 +152,10 @@ def example(row: int, words: int, sides: Sequence[str]) -> dict[str, Any]:
 def inputs_off_rows(
     trainer: Callable[..., Any], collator: Callable[..., Any], sides: Sequence[str], lengths: Tensor, types: str
 ) -> list[float]:
-    """Train on one batch; per row, 1 if a model did not get its completions, or other images or types with them."""
+    """Train on one batch; return, per row, 0 if each model got its completions with the right images and types, else 1.
+
+    Every row has 1 if a call has wrong images, or if a model is never called.
+    """
     rows = [example(row, words, sides) for row, words in enumerate(lengths.sum(1).tolist())]
     processor = Processor(types)
     texts = {tuple(_ids(processor, row, side)): number for number, row in enumerate(rows) for side in sides}
@@ -187,7 +190,7 @@ def _watched(model: Any) -> list[Mapping[str, Any]]:  # noqa: ANN401 - a model o
 
 
 def _met(call: Mapping[str, Any], texts: Mapping[tuple[int, ...], int], processor: Processor) -> list[int]:
-    """The number of the row for each sequence of a call that is complete, with its types; empty with other images."""
+    """The row of each sequence of a call that is complete and has its types; empty if the call has wrong images."""
     ids, attended = call["input_ids"], call["attention_mask"].bool()
     own = [texts.get(tuple(row[kept].tolist()), -1) for row, kept in zip(ids, attended, strict=True)]
     if not _has_images(call, [image_of(row) for row in own if row >= 0]):

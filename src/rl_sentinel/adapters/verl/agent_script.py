@@ -22,8 +22,19 @@ TOOL = "lookup"
 class Script:
     """A fake server, tool parser and tool in one object, for a conversation with known replies and tool results.
 
-    ``turns`` are replies with the results of the tools that they call; ``response`` and ``call`` build what the tool
-    and the parser return. ``prompts`` are the requests so far, and ``heard`` the messages of an interaction.
+    Attributes:
+        turns: replies, each with the results of the tools that it calls.
+        tokenizer: the tokenizer of the conversation.
+        response: builds what the tool returns.
+        call: builds a tool call, which the parser returns.
+        sampled: number of tokens sampled so far.
+        routed: number of tokens of the last request and its reply.
+        turn: index of the last reply.
+        stop_token_ids: an attribute of tool parsers; empty.
+        name: name of the tool.
+        tool_schema: an attribute of tools; None.
+        prompts: token ids of the requests so far.
+        heard: messages that the interaction got.
     """
 
     turns: list[tuple[str, list[str]]]
@@ -93,7 +104,7 @@ class ParserFake:
 
 
 def untimed(name: str, timings: dict[str, float]) -> AbstractContextManager[None]:
-    """A timer without its clock."""
+    """A timer that measures nothing: it sets an absent entry to 0."""
     timings.setdefault(name, 0.0)
     return nullcontext()
 

@@ -41,7 +41,7 @@ class Link:
 
 
 class Socket:
-    """One end of a link; objects are not copied, as memory that processes share is not."""
+    """One end of a link; it passes objects without a copy, like memory that processes share."""
 
     def __init__(self, inbox: SimpleQueue[Any], outbox: SimpleQueue[Any]) -> None:
         """Store the queues of this end."""
@@ -58,7 +58,11 @@ class Socket:
         self.outbox.put(message)
 
     def recv(self) -> Any:  # noqa: ANN401 - what was sent
-        """The next object."""
+        """The next object.
+
+        Raises:
+            ClosedError: if the other end has closed, or does not answer.
+        """
         try:
             message = self.inbox.get(timeout=_PATIENCE)
         except Empty:
@@ -133,7 +137,11 @@ class LoraWorker:
 
 
 def layer_of(name: str) -> int:
-    """The layer of a weight of the base or of the adapter; other names are refused."""
+    """The layer of a weight of the base or of the adapter.
+
+    Raises:
+        KeyError: for any other name.
+    """
     match = re.fullmatch(_WEIGHT, name)
     if match is None:
         msg = f"the model has no weight {name}"

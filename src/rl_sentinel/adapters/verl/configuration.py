@@ -18,10 +18,14 @@ CONTROLLER = "verl.trainer.ppo.core_algos.get_kl_controller"
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A configuration class, a valid setting, and invalid settings with their reasons.
+    """A configuration class, a valid setting, and invalid settings.
 
-    The trainer calls the function ``then``, if any, with the configuration before step 1. ``word`` cites the place
-    where verl promises validation.
+    Attributes:
+        path: the path of the class.
+        word: cites the place where verl promises validation.
+        sound: the fields of a valid setting.
+        nonsense: name of an invalid setting -> its fields, and why they are invalid.
+        then: the function that the trainer calls with the configuration before step 1; empty for none.
     """
 
     path: str

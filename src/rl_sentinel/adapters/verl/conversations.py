@@ -72,7 +72,7 @@ class Frame:
 
     @property
     def iloc(self) -> Any:  # noqa: ANN401 - rows by number
-        """Rows by index, in the place of series."""
+        """Rows by index, as objects with the method ``to_dict``."""
         return [SimpleNamespace(to_dict=lambda row=row: dict(row)) for row in self.rows]
 
     def apply(self, function: Callable[[Any], Any]) -> "Frame":

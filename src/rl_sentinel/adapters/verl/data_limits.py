@@ -37,9 +37,14 @@ _FILES = {"data.train_files": "train", "data.val_files": "validation"}
 
 @dataclass(frozen=True, slots=True)
 class Trainer:
-    """A trainer that creates data sets; ``creates`` has the possible paths of the function that creates one data set.
+    """A trainer that creates data sets.
 
-    ``owner`` is a class to instantiate if the class that defines the method cannot be instantiated.
+    Attributes:
+        creates: the possible paths of the function that creates one data set.
+        reach: how a user reaches this trainer.
+        config: the name of the trainer's default configuration.
+        owner: a class to instantiate if the class that defines the method cannot be instantiated.
+        fields: fields of the configuration that the trainer needs.
     """
 
     creates: tuple[str, ...]

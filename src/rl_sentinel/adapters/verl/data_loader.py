@@ -79,9 +79,11 @@ def stateful_loader(**options: Any) -> Any:  # noqa: ANN401 - the loader's own o
 def run_epochs(create: Callable[..., Any], config: Any, rows: int) -> dict[str, Any]:  # noqa: ANN401
     """Draw three epochs, and restore another loader from a checkpoint after one batch of the second epoch.
 
-    Returns the position of each prompt in the rest of the second epoch and in the third, -1 if it is missing, both
-    without and with the restore; how often an epoch has each prompt, in training and in validation; the number of
-    batches; and the index of the truncation.
+    Returns:
+        ``rest``, ``next``: the position of each prompt in the rest of the second epoch and in the third, -1 if it is
+        missing; ``rest restored``, ``next restored``: the same after the restore; ``uses``, ``validated``: how often an
+        epoch of training, and of validation, has each prompt; ``steps``: the number of batches of an epoch;
+        ``truncation``: the index of the truncation in :data:`TRUNCATIONS`.
     """
     config.data.train_files = config.data.val_files = rows
 

@@ -172,7 +172,7 @@ def _fakes() -> dict[str, Any]:
 
 
 def _rounded(found: Tensor, expected: Tensor) -> Tensor:
-    """The expected numbers in places where the numbers found are their rounding to bfloat16, or as close."""
+    """The numbers in ``found``, or the expected numbers where the two differ by no more than bfloat16 rounds."""
     return torch.where(torch.isclose(found, expected, rtol=2**-7, atol=0.0), expected, found)
 
 

@@ -57,7 +57,17 @@ _EACH = (
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """A worker: its update, the norm that it logs, and how its configuration and its batch are created."""
+    """A worker and the gradient norm that it logs.
+
+    Attributes:
+        update: the path of the method that updates the model.
+        metric: the logged name of the norm.
+        make: creates the worker.
+        config: makes the worker's configuration for a target, with the given fields.
+        columns: the columns of the batch.
+        outputs: the outputs of the model.
+        at: where a live worker has its class and its model (see :func:`worker_object`).
+    """
 
     update: str
     metric: str
@@ -139,7 +149,10 @@ def bind_workers(
     of_training_worker: Callable[[Target], Boundary],
     of_role: Callable[[Target, Role, str, str], Iterator[Boundary]],
 ) -> Iterator[Boundary | Unbound]:
-    """Boundaries of the worker around an engine, then those of each role: its owner, and the source of its update."""
+    """Boundaries of the worker around an engine, then those of each role of the release.
+
+    ``of_role`` gets the target, the role, the path of the role's class, and the source of its update.
+    """
     needed = (TRAIN, CHUNKS, LOSS, ENGINE)
     if all(target.has(path) for path in needed) and not target.fails(WORKER):
         yield from try_bind(target, TRAIN, "batch", lambda: [of_training_worker(target)])
@@ -223,7 +236,7 @@ def _boundary(path: str, *steps: Step, numbers: Settings | None = None) -> Bound
 def uses_boundary(  # noqa: PLR0913 - the parts in which they differ
     path: str, steps: tuple[Step, ...], counted: str, settings: Mapping[str, Settings], cite: str, reach: str
 ) -> Boundary:
-    """The boundary of an update in two mini-batches that counts something of each row."""
+    """The boundary of an update in two mini-batches, whose output ``counted`` is a count per row."""
     return Boundary(
         path=path,
         stage="batch",

@@ -65,7 +65,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """One boundary per registered loss and setting family, or the single loss of releases without a registry.
 
     Bypass mode has its own families. In the second family, a loss that takes importance weights gets those of the
-        sampler, in releases that compute them.
+    sampler, in releases that compute them.
     """
     try:
         registry = registered(target, LOSSES) or {}

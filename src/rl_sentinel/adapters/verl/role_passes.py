@@ -68,9 +68,18 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """How to bind the engines of one kind: their classes, their requirements and their fakes.
+    """How to bind the engines of one kind.
 
-    ``split`` is the name of the setting in which ranks share each sequence.
+    Attributes:
+        lm_head: the path of the engine class with a language model head.
+        value_head: the path of the engine class with a value head.
+        needed: further paths that the target must have.
+        engine: makes an engine of the class at the given path.
+        wrap: makes the model that the engine calls.
+        fakes: fakes that replace names of the target.
+        settings: the settings that the release supports, by name.
+        split: the name of the setting in which ranks share each sequence.
+        reach: how a user reaches these engines.
     """
 
     lm_head: str

@@ -167,7 +167,7 @@ def images_off_pass(
 
 
 def _off(calls: list[tuple[list[int], Mapping[str, Any]]], rows: list[dict[str, Tensor]]) -> list[float]:
-    """Per row, 1 if a call has something else than what belongs to its rows in order, or if it is in no call."""
+    """Per row, 1 if its call got other images or positions than the call's rows have in order, or if no call has it."""
     off: dict[int, float] = {}
     for places, inputs in calls:
         right = all(

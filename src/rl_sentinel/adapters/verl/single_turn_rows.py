@@ -139,10 +139,12 @@ def compare_prompts(  # noqa: PLR0913 - a setting has several parts
     limit: int,
     images: bool = False,  # noqa: FBT001, FBT002 - a setting
 ) -> dict[str, Any]:
-    """Load the prompts, with an image before each text if ``images``, and count the wrong tokens of each prompt.
+    """Load the prompts, with an image before each text if ``images``, and compare each prompt with its text.
 
-    A second count is 1 if the prompt is filtered as documented: it is the number of uses of a prompt that must stay,
-    and one plus the number of uses of a prompt that must go.
+    Returns:
+        ``count``: the number of tokens of the prompt before filtering and truncation; ``tokens``: its number of wrong
+        tokens; ``uses``: 1 if it is filtered as documented: the number of uses of a prompt that must stay, and 1 plus
+        the number of uses of a prompt that must go.
     """
     filtered = truncation == "error" or images
     options: dict[str, Any] = {"system": system} if system else {}

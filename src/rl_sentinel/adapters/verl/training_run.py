@@ -151,10 +151,11 @@ def make_trainer(kind: Any, config: Any, prompts: int, folder: Path) -> Any:  # 
 def run_and_resume(kind: Any, config: Any, prompts: int, make: Make) -> dict[str, Any]:  # noqa: ANN401 - classes of the target
     """Train; then restore at each of :data:`RESTORES`, and continue from there.
 
-    Returns the number of draws of each prompt per epoch, and the number of steps. For the rest of the run after each
-    restore point, returns the number of draws and the first and last position of each prompt, without and with the
-    restart, and the sums of the logged counters. Also returns by how many updates, at most, the weights that sampled
-    each prompt were behind.
+    Returns:
+        ``uses``: the number of draws of each prompt per epoch; ``steps``: the number of steps; for the rest of the run
+        after each restore point, without and with the restart: the number of draws and the first and last position of
+        each prompt, and the sums of the logged counters; for the run and for the restarts: by how many updates, at
+        most, the weights that sampled each prompt were behind.
     """
     pristine = pickle.dumps(config)  # the trainer changes its own; ``deepcopy`` takes four times as long
     behind: dict[str, list[float]] = {when: [0.0] * prompts for when in ("the run", "a restart")}

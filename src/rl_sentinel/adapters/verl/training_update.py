@@ -177,7 +177,7 @@ def update_boundary(  # noqa: PLR0913 - the parts in which the loops differ
 ) -> Boundary:
     """The boundary of the advantages in the first update of a trainer with one estimator.
 
-    ``call`` runs the update with the ``fixed`` settings; if it is ``scored``, with a reward model.
+    ``call`` runs the update with the ``fixed`` settings and, if ``scored``, with a reward model.
     """
     critic = name == "gae"
     columns: dict[str, Codec] = {

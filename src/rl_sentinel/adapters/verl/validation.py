@@ -83,7 +83,7 @@ def one_prompt(inputs: Inputs) -> str:
 
 
 def enumerate_draws(data: list[Any], subset_size: int, reduce_fns: list[Callable[..., Any]], **_about: object) -> Any:  # noqa: ANN401 - a list of pairs
-    """Mean and deviation over all draws with replacement; the bootstrap estimates them from 1,000 random draws."""
+    """Mean and standard deviation over all draws with replacement, which the bootstrap estimates from 1,000 draws."""
     samples = np.array(data, dtype=object)
     draws = [samples[list(rows)] for rows in product(range(len(samples)), repeat=subset_size)]
     results = [[float(reduce(draw)) for draw in draws] for reduce in reduce_fns]
@@ -105,7 +105,7 @@ def enumerate_rows(count: int, size: int | tuple[int, int], replace: bool = True
 
 
 def bootstrap_extremes(estimate: Callable[..., Any], data: list[float], size: int) -> Any:  # noqa: ANN401 - a list of pairs
-    """Mean and deviation of the best and the worst sample, over all possible draws."""
+    """Mean and standard deviation of the best and the worst sample, over all possible draws."""
     return estimate(data, size, [np.max, np.min], n_bootstrap=len(data) ** size)
 
 

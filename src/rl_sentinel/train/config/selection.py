@@ -60,12 +60,20 @@ KL_COLUMNS = frozenset({"logprob", "ref_logprob", "rollout_logprob", "mask"})
 class Selection:
     """The components of a recipe, with their parameters bound.
 
-    ``reads`` are the required parameters of the estimator and the loss. ``lazy`` is True if rows with advantage 0 have
-    gradient 0, so that they can be skipped; never with a user's loss, which may have terms that a dry run misses.
-    ``needs_old_logprob`` is True if a correction compares the sampling policy with the policy before the update.
-    ``choose_tokens`` selects the tokens that the loss treats differently.
-    ``additive`` is True if the gradients of parts of a mini-batch add up. ``claims`` are the ``CLAIMS`` of the
-    estimator's and of the loss's module, empty for user code without them.
+    Attributes:
+        choices: the functions for the stages of the signal's path.
+        loss: the loss.
+        environment: the environment for training.
+        lazy: whether rows with advantage 0 have gradient 0, so that they can be skipped; never with a user's loss,
+            which may have terms that a dry run misses.
+        needs_old_logprob: whether a correction compares the sampling policy with the policy before the update.
+        engine: builds the rollout engine.
+        reads: the required parameters of the estimator and the loss.
+        choose_tokens: selects the tokens that the loss treats differently; None if it treats all tokens alike.
+        path: the signal's path, or the user's function instead of it.
+        held_out: the environment for evaluations; None without evaluations.
+        additive: whether the gradients of parts of a mini-batch add up.
+        claims: the ``CLAIMS`` of the estimator's and of the loss's module, empty for user code without them.
     """
 
     choices: Choices

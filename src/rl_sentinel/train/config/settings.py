@@ -98,6 +98,8 @@ class NormalizationSettings(Table):
 class RolloutSettings(Table):
     """Sampling: ``prompts`` times ``responses`` trajectories per step, of at most ``tokens`` tokens per turn.
 
+    ``engine`` is a module of ``train.rollout.engine``; ``url`` is the address of its server, if it has one. A
+    trajectory has at most ``turns`` turns; they are one row if ``merged``, else a row each.
     ``unended`` decides about trajectories that were cut at the token limit: train on their reward, reject them, or
     train on them with their reward suppressed. ``staleness`` is how many updates the sampling policy lags behind.
     ``shuffled_rewards`` permutes rewards over trajectories, as a control experiment (needs ``--uncertified``).
@@ -154,7 +156,11 @@ class LossSettings(Component):
 
 
 class KLSettings(Table):
-    """A KL to the initial policy, by an estimator of ``signal.kl``: logged, in the reward, or in the loss."""
+    """A KL to the initial policy, by an estimator of ``signal.kl``: logged, in the reward, or in the loss.
+
+    ``reward`` and ``loss`` are its coefficients. With ``target``, in nats per token, the coefficient adapts to the
+    observed KL over about ``horizon`` samples (``signal.controller.Adaptive``).
+    """
 
     estimator: str = "k3"
     reward: NotNegative = 0.0
@@ -164,7 +170,11 @@ class KLSettings(Table):
 
 
 class CorrectionSettings(Table):
-    """Corrections for the difference between the sampling policy and the policy before the update."""
+    """Corrections for the difference between the sampling policy and the policy before the update.
+
+    ``reject`` are functions of ``signal.correction.rejection``; ``weight`` is a function of
+    ``signal.correction.weights``, and ``bounds`` are functions of ``signal.correction.bounds`` for these weights.
+    """
 
     reject: tuple[Component, ...] = ()
     weight: str = ""
@@ -175,7 +185,9 @@ class UpdateSettings(Table):
     """The update: mini-batches of ``prompts`` prompts, one optimizer step each.
 
     A mini-batch is computed in parts of at most ``rows`` rows and at most ``tokens`` tokens, padding included; a longer
-    row is a separate part.
+    row is a separate part. ``rate``, ``betas`` and ``decay`` are those of AdamW; ``clip`` is the largest gradient norm.
+    The learning rate grows over the first ``ramp`` steps. A ``schedule`` other than ``constant`` decays it towards 0
+    until the last step.
     """
 
     prompts: Count

@@ -19,7 +19,10 @@ from rl_sentinel.train.run.stopwatch import Measure, Stopwatch
 
 @dataclass(frozen=True, slots=True)
 class Sampler:
-    """The engine with the environments that it plays; ``greedy_too`` adds a greedy episode per prompt."""
+    """The engine with the environments that it plays.
+
+    ``held_out`` is the environment of evaluations; ``greedy_too`` adds a greedy episode per prompt.
+    """
 
     recipe: Recipe
     environment: Environment
