@@ -58,7 +58,7 @@ def _damaged(change: dict[str, Any], **top: Any) -> str:
         ),
         ({"group": [0, 0.5]}, "batch[group] contains 0.5, expected integers nested by the axes B"),
         ({"mask": [[1, 1], [1, 0]]}, "batch[mask] contains 1, expected true or false nested by the axes B T"),
-        ({"mask": []}, "batch[mask] has shape [0], expected axes B T"),
+        ({"mask": []}, "batch[mask] has shape [0], expected [B, T]"),
         (
             {"mask": [[True, True], [True, True]], "length": [1, 2]},
             "batch[mask] is True at row 0, token 1, expected True only before batch[length], which is 1 there",

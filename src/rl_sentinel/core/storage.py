@@ -78,7 +78,7 @@ def case_from_json(data: Mapping[str, Any]) -> Case:
         columns = {name: _column(name, column) for name, column in data["batch"].items()}
         mask = columns.pop("mask")
         if mask.dim() != 2:
-            raise ValueError(f"batch[mask] has shape {list(mask.shape)}, expected axes B T")  # noqa: TRY301 - as below
+            raise ValueError(f"batch[mask] has shape {list(mask.shape)}, expected [B, T]")  # noqa: TRY301 - as below
         batch = batch_of(mask, **columns)
         check_batch(batch)
         if not isinstance(data["setting"], str):
