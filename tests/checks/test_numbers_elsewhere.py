@@ -66,7 +66,7 @@ def test_accumulation_that_was_set_to_one_is_reported_and_left_as_it_was() -> No
 
 def test_literals_are_reported() -> None:
     (note,) = rl_sentinel.check(own.literal, budget=2, laws=["REF001"], **_LOSS).notes
-    assert note.startswith("numbers of the formula with which the function agrees: ")
+    assert note.startswith("the function agrees with its formula for these numbers: ")
     assert note.endswith('state them with numbers={"clip_low": 0.2, "clip_high": 0.3}')
 
 

@@ -35,7 +35,8 @@ def test_draw_that_its_law_does_not_make_is_told(tmp_path: Path) -> None:
     with pytest.raises(SentinelError) as told:
         stored(file)
     assert str(told.value) == (
-        f"evidence {file}[constructed_scenario]: draw has x, expected variant of MSK001: file was edited, audit again"
+        f"evidence {file}[constructed_scenario]: draw has x, expected variant of MSK001: the file was "
+        "edited, so audit again"
     )
 
 

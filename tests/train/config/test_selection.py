@@ -36,8 +36,8 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         (
             {"estimator": {"name": "remax"}, "reward": {"scale": 2.0}},
             (
-                "reward is set with estimator remax, expected no [reward]: its baseline, the reward of the greedy "
-                "response, is not shaped"
+                "reward is set with estimator remax, expected no [reward]: the baseline, which is the reward of the "
+                "greedy response, is not shaped"
             ),
         ),
         (

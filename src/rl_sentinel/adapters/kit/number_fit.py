@@ -225,8 +225,8 @@ def _why_not_of_formula(boundary: Boundary) -> str:
     algorithm = value_of(boundary.claims.algorithm)
     if algorithm == "clipped value" and "old_value" not in boundary.reads:
         return (
-            "not compared with the formula of clipped value, which needs old values, and the loss reads none: state "
-            'algorithm "squared value", or "ppo" for either'
+            "not compared with the formula of clipped value, which needs old values, but the loss reads none: state "
+            'algorithm "squared value", or bind a parameter to old_value'
         )
     if boundary.stage == "reward" and algorithm in REWARDED and "ref_logprob" in boundary.reads:
         return (
@@ -242,7 +242,7 @@ def _why_not_of_formula(boundary: Boundary) -> str:
     elif "logits" in boundary.reads:
         why, other = "reads no logits, but the loss reads them", "logits"
     elif {"old_logprob", "rollout_logprob"} <= boundary.reads:
-        why, other = "fits with no truncated weight of the rollout log-probs that the loss reads", "weight"
+        why, other = "does not fit with any truncated weight of the rollout log-probs", "weight"
     else:
         return ""
     return (
@@ -271,9 +271,8 @@ def _why_wide_range(boundary: Boundary, wide: Mapping[str, float]) -> str:
     numbers = ", ".join(f'"{name}": {x:g}' for name, x in wide.items())
     words = " and ".join(f"{name} {x:g}" for name, x in wide.items())
     return (
-        f"not compared with the formula of {value_of(boundary.claims.algorithm)}: the code of the loss has "
-        f"{words}, which may be a bound of the ratio, expected a range around 1: if this is the range, state "
-        f"numbers={{{numbers}}}"
+        f"not compared with the formula of {value_of(boundary.claims.algorithm)}: in the code of the loss, {words} may "
+        f"be a bound of the ratio instead of its distance from 1: if it is the distance, state numbers={{{numbers}}}"
     )
 
 
@@ -282,7 +281,7 @@ def _note(chosen: Mapping[str, float], boundary: Boundary) -> list[str]:
     known = {n: x for n, x in chosen.items() if boundary.settings["default"].get(n) != x}
     numbers = ", ".join(f'"{name}": {x:g}' for name, x in known.items())
     return (
-        [f"numbers of the formula with which the function agrees: state them with numbers={{{numbers}}}"]
+        [f"the function agrees with its formula for these numbers: state them with numbers={{{numbers}}}"]
         if known
         else []
     )

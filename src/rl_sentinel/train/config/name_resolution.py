@@ -101,7 +101,7 @@ def bind_parameters(
     parameters = {n: p for n, p in signature if n not in columns and p.kind not in _VARIADIC}
     for name in values:
         if name in columns and name in inspect.signature(function).parameters:
-            raise SentinelError(f"{table}.{name} is set, expected no value: the trainer passes this column, remove it")
+            raise SentinelError(f"{table}.{name} is set, expected no value: the trainer passes this column; remove it")
         if name not in parameters:
             fix = nearest(name, parameters) if parameters else "expected no parameters: remove it"
             raise SentinelError(f"{table}.{name} is unknown, {fix}")
@@ -119,7 +119,7 @@ def bind_parameters(
             more = f"; if it is a column of the trainer, call it one of {', '.join(sorted(columns))}" if columns else ""
             fix = f"set it in the recipe{more}"
             if missing[0] == "ref_logprob" and missing[0] not in columns:
-                fix = "remove it, and state the KL to the reference in [kl]"
+                fix = "remove this parameter of the function, and set the KL to the reference in [kl]"
             raise SentinelError(f"{table}.{missing[0]} is missing, expected a value: {fix}")
         expected = "a list of numbers, such as [1.0, 0.5]" if _is_tensor(kind) else _with_article(kind)
         raise SentinelError(f"{table}.{missing[0]} is missing, expected {expected}: it has no default")

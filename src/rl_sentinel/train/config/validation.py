@@ -55,8 +55,7 @@ def require_weights(recipe: Recipe, weights: tuple[float, ...]) -> None:
         return
     raise SentinelError(
         f"environment.reward has weights {list(weights)}, expected 1 for each with estimator {recipe.estimator.name}, "
-        f"which weighs the parts itself{f' by {list(own)}' if own else ''}: remove them there"
-        f"{' and set estimator.weight, or set both to the same' if own else ''}"
+        f"which weighs the parts itself: remove them{f', or set them to estimator.weight, {list(own)}' if own else ''}"
     )
 
 
@@ -223,8 +222,8 @@ def _validate_columns(recipe: Recipe, reads: frozenset[str], parts: tuple[str, .
         )
     if "reward_baseline" in reads and recipe.reward != RewardSettings():
         raise SentinelError(
-            f"reward is set with estimator {estimator}, expected no [reward]: its baseline, the reward of the greedy "
-            "response, is not shaped"
+            f"reward is set with estimator {estimator}, expected no [reward]: the baseline, which is the reward of the "
+            "greedy response, is not shaped"
         )
     if "turn" in reads and rollout.turns > 1 and not rollout.merged:
         raise SentinelError(
