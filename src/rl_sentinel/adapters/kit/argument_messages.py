@@ -246,7 +246,7 @@ def _column(role: str) -> str:
 def why_no_container(name: str, function: Callable[..., Any], parameter: str) -> str:
     """Why the keys of a parameter of the function ``name`` cannot be bound, and how to bind them."""
     known = parameters_of(function).get(parameter)
-    whole = f"bind the whole parameter, as in bind={{'{parameter}': {{'KEY': 'COLUMN'}}}}"
+    whole = f'bind the whole parameter, as in bind={{"{parameter}": {{"KEY": "COLUMN"}}}}'
     if known is not None and not is_read(function, parameter):
         return f"{name} does not read {parameter}: drop this binding"
     if known is not None and known.default is not inspect.Parameter.empty:

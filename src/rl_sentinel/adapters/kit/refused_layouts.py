@@ -172,9 +172,11 @@ def refuse_without_reward(codecs: Mapping[str, Codec], stage: Stage, claims: Cla
         return
     named = [path for path, codec in parts.items() if codec.columns == {"returns"}]
     named = named or [path for path, codec in parts.items() if not codec.columns & {"mask", "group"}]
-    proposal = f': if {named[0]} is the reward, state bind={{"{named[0]}": "reward"}}' if named else ""
+    proposal = "add a parameter of rewards"
+    if named:
+        proposal = f'if {named[0]} is the reward, state bind={{"{named[0]}": "reward"}}'
     raise Unbindable(
-        f"the function reads no reward, expected a reward, from which {claims.algorithm.value} is computed{proposal}"
+        f"the function reads no reward, expected a reward, from which {claims.algorithm.value} is computed: {proposal}"
     )
 
 
