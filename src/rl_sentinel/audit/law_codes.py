@@ -27,7 +27,7 @@ def code(text: str) -> str:
         raise SentinelError(f"law is {text!r}, expected the code or name of one law: give each law separately")
     similar = [code_of[name] for name in get_close_matches(key, code_of, n=1)]
     hint = "".join(f": the nearest is {found} {names[found]}" for found in similar)
-    raise SentinelError(f"law is {text!r}, expected a code or name of `rl-sentinel laws`{hint}")
+    raise SentinelError(f"law is {text!r}, expected a code or name that `rl-sentinel laws` lists{hint}")
 
 
 def codes(texts: Iterable[str] | None) -> tuple[str, ...]:

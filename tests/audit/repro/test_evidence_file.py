@@ -103,4 +103,4 @@ def test_file_that_cannot_be_read(tmp_path: Path) -> None:
     for place, why in ((tmp_path, "Is a directory"), (tmp_path / "no", "No such file or directory")):
         with pytest.raises(SentinelError) as told:
             stored(place)
-        assert str(told.value) == f"evidence {place} cannot be read ({why}), expected JSON that an audit wrote"
+        assert str(told.value) == f"evidence {place} cannot be read ({why}): name a file that audit --json wrote"

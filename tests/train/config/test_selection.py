@@ -62,7 +62,7 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ),
         (
             {"estimator": {**GDPO, "weight": (1.0,)}, "environment": MARKED},
-            "estimator.weight has shape [1], expected K = 2, as in reward_parts",
+            "estimator.weight has shape [1], expected [2], as in reward_parts",
         ),
         (
             {"estimator": GDPO, "environment": MARKED, "kl": {"reward": 0.1}},
@@ -148,7 +148,7 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ({"loss": {**PPO, "clip_high": -1.0}}, "loss.clip_high is -1.0, expected"),
         (
             {"reward": {"scale": 1e300}},
-            "reward shaping turns rewards 0 and 1 into invalid numbers (reward[0] is inf, expected",
+            "reward shaping turns rewards 0 and 1 into invalid numbers (reward[0] is inf): lower",
         ),
         ({"reward": {"scale": 0.0}}, "reward.scale is 0.0, expected a number above 0"),
         ({"reward": {"least": 1.0, "most": 0.0}}, "reward.most is 0.0, expected 1.0 or more"),

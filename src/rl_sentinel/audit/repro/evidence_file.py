@@ -42,7 +42,7 @@ def stored(file: Path) -> list[dict[str, Any]]:
         data = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise SentinelError(
-            f"evidence {file} cannot be read ({error.strerror}), expected JSON that an audit wrote"
+            f"evidence {file} cannot be read ({error.strerror}): name a file that audit --json wrote"
         ) from error
     except RecursionError as error:
         raise SentinelError(f"evidence {file} is nested too deeply, expected JSON that an audit wrote") from error

@@ -150,4 +150,5 @@ def _convert(key: str, value: object, kind: object) -> object:
 
 def _with_article(kind: object) -> str:
     name = re.sub(r"\b(?:\w+\.)+(?=\w)", "", str(getattr(kind, "__name__", kind)))
+    name = name if name.isidentifier() else "value"
     return f"{'an' if name[:1] in 'aeiou' else 'a'} {name}"
