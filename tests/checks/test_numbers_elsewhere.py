@@ -101,5 +101,5 @@ def test_loss_that_does_more_than_its_formula_is_not_compared(function: Any, apa
     result = rl_sentinel.check(function, budget=2, **_LOSS)
     assert (result.ok, result.faults) == (False, ())
     assert result.errored[0].endswith(
-        f"check the function of the {apart} and the function of the loss separately, or state no algorithm"
+        f"check the function of the {apart} and that of the policy loss separately, or state no algorithm"
     )

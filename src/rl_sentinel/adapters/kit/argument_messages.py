@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.bind_text import BINDINGS
+from rl_sentinel.adapters.kit.bind_text import BINDINGS, word_of
 from rl_sentinel.adapters.kit.containers import Container
 from rl_sentinel.adapters.kit.numbers import NUMBERS
 from rl_sentinel.adapters.kit.parameter_names import ROLES
@@ -265,7 +265,7 @@ def _describe(codec: Codec, value: object) -> str:
         return f"int{list(value.shape)}" if isinstance(value, Tensor) else " ".join(str(value).split())[:40]
     if isinstance(codec, Container):
         return f"{{{', '.join(f'{n}={_describe(p, codec.get(value, n))}' for n, p in codec.parts.items())}}}"
-    column = "token_rewards" if len(codec.columns) > 1 else next(iter(codec.columns))
+    column = word_of(codec) or ("token_rewards" if len(codec.columns) > 1 else next(iter(codec.columns)))
     if isinstance(value, Tensor):
         return f"{column}{list(value.shape)}"
     if isinstance(value, list):

@@ -180,6 +180,17 @@ _OF_WORDS: Mapping[str, Codec] = {
 }
 
 
+def word_of(codec: Codec) -> str:
+    """The word of a binding with one layout, such as ``labels``, for its codec; empty for other codecs.
+
+    Example:
+        >>> from rl_sentinel.adapters.kit.bind_text import codec_of, word_of
+        >>> word_of(codec_of("labels")), word_of(codec_of("reward"))
+        ('labels', '')
+    """
+    return next((word for word, known in _OF_WORDS.items() if known == codec), "")
+
+
 def _codec(name: str, axes: str, dtype: torch.dtype | None, *, array: bool) -> Codec:
     """The codec of a column or another word; a word with one layout ignores ``axes``."""
     if name in _OF_WORDS:

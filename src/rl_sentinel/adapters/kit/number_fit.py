@@ -238,16 +238,16 @@ def _why_not_of_formula(boundary: Boundary) -> str:
     if "advantage" not in boundary.reads and algorithm not in WITHOUT_ADVANTAGES:
         why, other = "needs advantages, but the loss computes its own", "advantages"
     elif {"value", "returns"} <= boundary.reads:
-        why, other = "has no value loss, but the loss has one", "values"
+        why, other = "has no value loss, but the loss has one", "value loss"
     elif "logits" in boundary.reads:
-        why, other = "reads no logits, but the loss reads them", "logits"
+        why, other = "reads no logits, but the loss reads them", "log-probs"
     elif {"old_logprob", "rollout_logprob"} <= boundary.reads:
         why, other = "does not fit with any truncated weight of the rollout log-probs", "weight"
     else:
         return ""
     return (
         f"not compared with the formula of {algorithm}, which {why}: "
-        f"check the function of the {other} and the function of the loss separately, or state no algorithm"
+        f"check the function of the {other} and that of the policy loss separately, or state no algorithm"
     )
 
 
