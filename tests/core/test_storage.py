@@ -38,7 +38,7 @@ def _damaged(change: dict[str, Any], **top: Any) -> str:
         data["batch"].setdefault(column, {"dtype": "int64"})[key or "values"] = value
     with pytest.raises(SentinelError) as told:
         case_from_json(data | top)
-    begin, end = "case is damaged (", "), expected a case that an audit wrote"
+    begin, end = "case is damaged (", "), expected a case that an audit wrote: audit again"
     assert str(told.value).startswith(begin)
     assert str(told.value).endswith(end)
     return str(told.value)[len(begin) : -len(end)]
@@ -95,6 +95,6 @@ def test_missing_and_unknown_names_are_told() -> None:
     assert _damaged({"group": [10**30, 0]})
     data = case_as_json(random_case(1), ["reward"])
     del data["batch"]["mask"]
-    message = r"^case is damaged \('mask' is missing\), expected a case that an audit wrote$"
+    message = r"^case is damaged \('mask' is missing\), expected a case that an audit wrote: audit again$"
     with pytest.raises(SentinelError, match=message):
         case_from_json(data)

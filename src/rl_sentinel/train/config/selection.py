@@ -263,8 +263,9 @@ def _held_out(recipe: Recipe, environment: Environment) -> Environment | None:
     changed = recipe.evaluation.environment
     if hasattr(environment, "size") and not any(recipe.environment.parameters.get(k) != v for k, v in changed.items()):
         value = f"has the training data ({', '.join(changed)})" if changed else "is missing"
+        verb = "change" if changed else "set"
         raise SentinelError(
-            f"evaluation.environment {value}, expected held-out data: change a key that selects the data, such as "
+            f"evaluation.environment {value}, expected held-out data: {verb} a key that selects the data, such as "
             "evaluation.environment.file or evaluation.environment.split"
         )
     try:
