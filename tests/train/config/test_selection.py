@@ -50,7 +50,7 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ),
         (
             {"estimator": {"name": "gdpo", "epsilon": 0.0}},
-            "estimator.weight is missing, expected a list of numbers, such as [1.0, 0.5]: it has no default",
+            "estimator.weight is missing, expected a list of numbers, such as [1.0, 0.5]: set it in the recipe",
         ),
         (
             {"estimator": {**GDPO, "weight": "a"}},
@@ -101,7 +101,7 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ),
         (
             {"loss": {**PPO, "chosen": {"name": "largest", "share": 0.1}}},
-            "loss.chosen is set, expected no loss.chosen with loss ppo: this loss does not read it",
+            "loss.chosen is set, expected no loss.chosen with loss ppo, which does not read it: remove it",
         ),
         (
             {"loss": {**PPO, "name": "clip_cov", "chosen": {"name": "covariances"}}},

@@ -122,7 +122,7 @@ def bind_parameters(
                 fix = "remove this parameter of the function, and set the KL to the reference in [kl]"
             raise SentinelError(f"{table}.{missing[0]} is missing, expected a value: {fix}")
         expected = "a list of numbers, such as [1.0, 0.5]" if _is_tensor(kind) else _with_article(kind)
-        raise SentinelError(f"{table}.{missing[0]} is missing, expected {expected}: it has no default")
+        raise SentinelError(f"{table}.{missing[0]} is missing, expected {expected}: set it in the recipe")
     return partial(function, **bound)
 
 

@@ -83,8 +83,8 @@ def _validate_pairs(recipe: Recipe, *, outcome: bool) -> None:
     _validate_url(rollout)
     if recipe.chat is not None and recipe.warm is not None:
         raise SentinelError(
-            "[chat] and [warm] are both set, expected only one of them: the demonstrations of a warm start are not "
-            "rendered with the chat template"
+            "[chat] and [warm] are both set, expected only one of them: remove one, because the demonstrations of "
+            "a warm start are not rendered with the chat template"
         )
     if update.prompts > rollout.prompts:
         raise SentinelError(f"update.prompts is {update.prompts}, expected at most {rollout.prompts} (rollout.prompts)")
@@ -137,7 +137,7 @@ def _validate_kl_control(recipe: Recipe) -> None:
     if not kl.reward and not kl.loss:
         raise SentinelError(
             f"kl.target is {kl.target} with kl.reward and kl.loss 0, expected kl.reward or kl.loss above 0: "
-            "the target adapts this coefficient"
+            "the target adapts one of these coefficients"
         )
     if samples >= kl.horizon / BOUND:
         raise SentinelError(
@@ -208,7 +208,8 @@ def _validate_columns(recipe: Recipe, reads: frozenset[str], parts: tuple[str, .
         )
     if "chosen" not in reads and recipe.loss.chosen is not None:
         raise SentinelError(
-            f"loss.chosen is set, expected no loss.chosen with loss {recipe.loss.name}: this loss does not read it"
+            f"loss.chosen is set, expected no loss.chosen with loss {recipe.loss.name}, which does not read it: "
+            "remove it"
         )
     if "reward_parts" in reads and not parts:
         raise SentinelError(
