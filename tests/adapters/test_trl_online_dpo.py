@@ -108,4 +108,4 @@ def test_other_rewards_are_unbound(loads: Loads) -> None:
     source = TRAINER.replace("_calculate_rewards_from_functions", "_judged")
     target = loads(FRAMEWORK, {"trl/__init__.py": "", "trl/trainer/online_dpo_trainer.py": filled(source, SOUND)})
     (reason,) = [one.reason for one in online_dpo.boundaries(target) if isinstance(one, Unbound)]
-    assert "neither calls reward functions, nor a model, nor a judge" in reason
+    assert "calls neither reward functions, nor a model, nor a judge" in reason

@@ -252,7 +252,10 @@ def test_a_broadcast_is_told_with_its_binding() -> None:
         ({"stage": "advantage", "numbers": {"epsilon": float("nan")}}, r"numbers\[epsilon\] is nan, expected a finite"),
         ({"stage": "advantage", "numbers": {"epsilon": 10**400}}, r"numbers\[epsilon\] is 1000.*, expected a finite"),
         ({"stage": "advantage", "bind": {"scale": float("nan")}}, r"bind\[scale\] is nan, expected a number"),
-        ({"stage": "advantage", "bind": {"rewards": "reward[]"}}, r"bind is 'reward\[\]', whose axes are \[\]"),
+        (
+            {"stage": "advantage", "bind": {"rewards": "reward[]"}},
+            r"bind\[rewards\] is 'reward\[\]', whose axes are \[\]",
+        ),
         (
             {"stage": "advantage", "numbers": {"clip": 1.0}},
             "numbers has 'clip', which no formula reads: the near",
@@ -268,7 +271,7 @@ def test_a_broadcast_is_told_with_its_binding() -> None:
         ),
         (
             {"stage": "advantage", "bind": {"rewards": "rewrd"}},
-            "bind is 'rewrd', whose column is rewrd, the near",
+            r"bind\[rewards\] is 'rewrd', but there is no column rewrd: the near",
         ),
         ({"stage": "advantage", "bind": {"rewards": "reward[Q]"}}, r"whose axes are \[Q\], expected one of B T, B"),
     ],

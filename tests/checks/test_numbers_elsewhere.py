@@ -66,7 +66,7 @@ def test_accumulation_that_was_set_to_one_is_reported_and_left_as_it_was() -> No
 
 def test_literals_are_reported() -> None:
     (note,) = rl_sentinel.check(own.literal, budget=2, laws=["REF001"], **_LOSS).notes
-    assert note.startswith("numbers of the formula with which the function agrees: ")
+    assert note.startswith("the function agrees with its formula for these numbers: ")
     assert note.endswith('state them with numbers={"clip_low": 0.2, "clip_high": 0.3}')
 
 
@@ -101,5 +101,5 @@ def test_loss_that_does_more_than_its_formula_is_not_compared(function: Any, apa
     result = rl_sentinel.check(function, budget=2, **_LOSS)
     assert (result.ok, result.faults) == (False, ())
     assert result.errored[0].endswith(
-        f"check the function of the {apart} and the function of the loss separately, or state no algorithm"
+        f"check the function of the {apart} and that of the policy loss separately, or state no algorithm"
     )

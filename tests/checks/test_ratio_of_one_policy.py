@@ -9,7 +9,7 @@ from torch import Tensor
 import rl_sentinel
 
 _LOSS: dict[str, Any] = {"stage": "policy-loss", "algorithm": "ppo", "budget": 10}
-_NOTE = "no old log-probs are read, so the ratio is 1 at every token"
+_NOTE = "the function reads no old log-probs, so the ratio is 1 at every token"
 
 
 def _clipped(ratio: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:

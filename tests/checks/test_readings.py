@@ -150,7 +150,7 @@ def test_an_unclipped_value_loss_is_no_clipped_one() -> None:
 
     result = rl_sentinel.check(squared, stage="value-loss", algorithm="clipped value", laws=["REF001"])
     assert (result.ok, result.findings) == (False, ())
-    assert result.errored[0].endswith('state algorithm "squared value", or "ppo" for either')
+    assert result.errored[0].endswith('state algorithm "squared value", or bind a parameter to old_value')
 
 
 def test_the_size_of_a_kl_inside_rewards_is_said_to_be_unchecked() -> None:

@@ -30,7 +30,7 @@ def two_names(log_probs: Tensor, action_log_probs: Tensor, advantages: Tensor, m
 
 
 def test_two_names_of_one_column_are_asked_for() -> None:
-    with pytest.raises(InputError, match="log_probs and action_log_probs are all bound to logprob"):
+    with pytest.raises(InputError, match="log_probs and action_log_probs get the same column, logprob"):
         rl_sentinel.check(two_names, **_LOSS)
     assert rl_sentinel.check(two_names, bind={"action_log_probs": "old_logprob"}, laws=["REF001"], **_LOSS).ok
 

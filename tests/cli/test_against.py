@@ -30,10 +30,10 @@ def test_finding_that_came_sets_the_status(
     leaks, sound = trees
     report = tmp_path / "changes.json"
     status, out, _ = run_cli(capsys, "audit", leaks, "--against", sound, *ONLY, "--json", str(report))
-    assert (status, out.splitlines().count("came")) == (1, 1), out
+    assert (status, out.splitlines().count("new")) == (1, 1), out
     assert [c["other"] for c in json.loads(report.read_text(encoding="utf-8"))["came"]] == ["holds"]
     status, out, _ = run_cli(capsys, "audit", sound, "--against", leaks, *ONLY)
-    assert (status, out.splitlines().count("went")) == (0, 1), out
+    assert (status, out.splitlines().count("gone")) == (0, 1), out
 
 
 def test_options_that_do_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,7 +58,7 @@ def test_a_function_is_compared_with_one_of_another_file(
     Path("older_of_kl.py").write_text(sound.replace(" - ", " + "), encoding="utf-8")
     options = ("--stage", "kl", "--algorithm", "k1", "--law", "REF001")
     status, out, _ = run_cli(capsys, "audit", "mine_of_kl.py:k1", "--against", "older_of_kl.py:k1", *options)
-    assert (status, out.splitlines().count("went")) == (0, 1), out
+    assert (status, out.splitlines().count("gone")) == (0, 1), out
     assert "in mine_of_kl.py:k1: holds" in out
 
 

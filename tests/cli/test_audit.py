@@ -45,7 +45,7 @@ def test_target_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 def test_law_and_seed_that_are_none(capsys: pytest.CaptureFixture[str]) -> None:
     for option in ("--law", "--ignore"):
         assert error_line(capsys, "audit", "verl", option, "msk01") == (
-            "law is 'msk01', expected a code or name of `rl-sentinel laws`: "
+            "law is 'msk01', expected a code or name that `rl-sentinel laws` lists: "
             "the nearest is MSK001 dead-row-shifts-signal"
         )
     assert error_line(capsys, "audit", "verl", "--seed", "-1").startswith("Invalid value for '--seed': ")

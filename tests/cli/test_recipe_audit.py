@@ -26,14 +26,14 @@ def place(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("targets", "named"),
-    [(["verl==0.9.1"], "verl==0.9.1"), (["rl_sentinel"], "rl_sentinel"), ([], "pyproject.toml")],
+    [(["verl==0.9.1"], "verl==0.9.1"), (["rl_sentinel"], "rl_sentinel"), ([], "the functions of pyproject.toml")],
     ids=["framework", "library", "no target"],
 )
 def test_other_target_is_one_line(
     place: Path, capsys: pytest.CaptureFixture[str], targets: list[str], named: str
 ) -> None:
     fix = "audit rl_sentinel.train, or drop --recipe"
-    message = f"--recipe is used with the target {named}, expected rl_sentinel.train: {fix}"
+    message = f"--recipe is used with {named}, expected rl_sentinel.train: {fix}"
     assert error_line(capsys, "audit", *targets, "--recipe", str(place)) == message
 
 

@@ -102,7 +102,7 @@ def test_record_that_was_edited_is_not_replayed(
 ) -> None:
     file = tmp_path / "e.json"
     file.write_text(json.dumps(evidence(boundary=GRPO) | {key: value}), encoding="utf-8")
-    assert error_line(capsys, "replay", str(file)) == f"evidence {file}{words}: file was edited, audit again"
+    assert error_line(capsys, "replay", str(file)) == f"evidence {file}{words}: the file was edited, so audit again"
 
 
 @pytest.mark.slow

@@ -74,7 +74,9 @@ def test_one_line_whatever_was_given() -> None:
 
 def test_how_a_function_is_called() -> None:
     takes("bounds[0]", partial(lambda weight, *, mask, high: (weight, mask, high), high=2.0), 1, "mask")
-    with pytest.raises(InputError, match=r"^weight cannot be called, expected a function of 2 columns and mask=: "):
+    with pytest.raises(
+        InputError, match=r"^weight cannot be called, expected a function f\(column, column, mask=...\): "
+    ):
         takes("weight", lambda old: old, 2, "mask")
     by_name("estimator", lambda reward, *, live: (reward, live))
     with pytest.raises(InputError, match=r"^estimator takes reward as positional-only, expected a keyword parameter"):

@@ -38,7 +38,7 @@ def _damaged(change: dict[str, Any], **top: Any) -> str:
         data["batch"].setdefault(column, {"dtype": "int64"})[key or "values"] = value
     with pytest.raises(SentinelError) as told:
         case_from_json(data | top)
-    begin, end = "case is damaged (", "), expected a case that an audit wrote"
+    begin, end = "case is damaged (", "), expected a case that an audit wrote: audit again"
     assert str(told.value).startswith(begin)
     assert str(told.value).endswith(end)
     return str(told.value)[len(begin) : -len(end)]
@@ -58,7 +58,7 @@ def _damaged(change: dict[str, Any], **top: Any) -> str:
         ),
         ({"group": [0, 0.5]}, "batch[group] contains 0.5, expected integers nested by the axes B"),
         ({"mask": [[1, 1], [1, 0]]}, "batch[mask] contains 1, expected true or false nested by the axes B T"),
-        ({"mask": []}, "batch[mask] has shape [0], expected axes B T"),
+        ({"mask": []}, "batch[mask] has shape [0], expected [B, T]"),
         (
             {"mask": [[True, True], [True, True]], "length": [1, 2]},
             "batch[mask] is True at row 0, token 1, expected True only before batch[length], which is 1 there",
@@ -95,6 +95,6 @@ def test_missing_and_unknown_names_are_told() -> None:
     assert _damaged({"group": [10**30, 0]})
     data = case_as_json(random_case(1), ["reward"])
     del data["batch"]["mask"]
-    message = r"^case is damaged \('mask' is missing\), expected a case that an audit wrote$"
+    message = r"^case is damaged \('mask' is missing\), expected a case that an audit wrote: audit again$"
     with pytest.raises(SentinelError, match=message):
         case_from_json(data)

@@ -94,7 +94,7 @@ def test_not_applicable() -> None:
     alone = specimen(_shaped, reads="reward mask old_logprob", stage="reward", outputs=SHAPED)
     assert (judged(LAW, alone).tried, judged(LAW, alone).reason) == (
         0,
-        "the boundary reads no policy beside its reference",
+        "the boundary does not read log-probs of both a policy and a reference",
     )
     kl = specimen(_shaped, reads=READS, stage="kl", outputs={"kl": Output("B T", "nats", "kl.k1")})
     assert (judged(LAW, kl).tried, judged(LAW, kl).reason) == (0, "the boundary returns no reward and no advantage")

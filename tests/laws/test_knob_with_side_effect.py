@@ -48,4 +48,4 @@ def test_broken() -> None:
 
 def test_not_applicable() -> None:
     judgement = judged(LAW, specimen(_accumulated, reads=READS, stage="policy-loss", outputs=LOSS))
-    assert judgement.reason == "it claims no setting that must have no effect"
+    assert judgement.reason == "the boundary claims no setting of speed or memory"

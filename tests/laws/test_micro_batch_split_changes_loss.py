@@ -70,7 +70,7 @@ def test_mean_of_equal_parts(compute: Any, found: bool) -> None:
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
-        ({}, "the boundary does not claim denominators that are given from outside"),
+        ({}, "the boundary does not claim that denominators are arguments"),
         ({"claims": MORE["claims"]}, "the adapter cannot cut the rows into micro-batches"),
     ],
 )

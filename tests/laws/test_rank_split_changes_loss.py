@@ -55,7 +55,7 @@ def test_broken() -> None:
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
-        ({}, "the boundary does not claim denominators that are given from outside"),
+        ({}, "the boundary does not claim that denominators are arguments"),
         ({"claims": MORE["claims"]}, "the adapter cannot spread the rows over ranks"),
     ],
 )

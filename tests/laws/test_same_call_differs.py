@@ -50,4 +50,4 @@ def test_broken() -> None:
 def test_not_applicable() -> None:
     """A state that is claimed is no surprise."""
     judgement = judged(LAW, specimen(_Counting(), reads="reward mask", claims={"state": "yes"}))
-    assert (judgement.tried, judgement.reason) == (0, "the boundary claims a state of its own")
+    assert (judgement.tried, judgement.reason) == (0, "the boundary claims to keep state between calls")

@@ -20,9 +20,12 @@ def test_response_aligned(predicts_next: bool, expected: list[list[float]]) -> N
 
 
 def test_response_outside_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"response\[0\] is at 3 to 6 by prompt_length and length, expected a "):
+    with pytest.raises(
+        ValueError,
+        match=r"response\[0\] spans positions 3 to 6 \(prompt_length 3, length 3\), expected 0 to 3 tokens ",
+    ):
         response_aligned(SEQUENCE, prompt_length=PROMPT + 2, length=LENGTH, width=3, predicts_next=False)
-    with pytest.raises(ValueError, match=r"response\[0\] is at -1 to 2"):
+    with pytest.raises(ValueError, match=r"response\[0\] spans positions -1 to 2"):
         response_aligned(SEQUENCE, prompt_length=PROMPT - 1, length=LENGTH, width=3, predicts_next=True)
 
 

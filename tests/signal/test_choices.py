@@ -41,11 +41,11 @@ def test_choices_that_exclude_each_other() -> None:
         ),
         ({"estimator": lambda *columns: columns}, "estimator has no named parameter, expected named parameters: "),
         ({"least": torch.nan}, "least is nan, expected a number: a bound cannot be NaN"),
-        ({"kl": lambda a, b: a - b}, "kl cannot be called, expected a function of 2 columns and mask=: "),
-        ({"rejections": (bounds.truncated,)}, "rejections[0] cannot be called, expected a function of 2 columns"),
+        ({"kl": lambda a, b: a - b}, "kl cannot be called, expected a function f(column, column, mask=...): "),
+        ({"rejections": (bounds.truncated,)}, "rejections[0] cannot be called, expected a function f(column, column"),
         (
             {"weight": weights.token_weights, "bounds": (bounds.truncated,)},
-            "bounds[0] cannot be called, expected a function of 1 column and mask=: missing a required",
+            "bounds[0] cannot be called, expected a function f(column, mask=...): missing a required",
         ),
     ],
 )

@@ -219,21 +219,20 @@ def test_steps_of_a_trajectory_carry_its_parts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "name", "fix"),
+    ("more", "fault", "fix"),
     [
         (
             {"kl": kl.k1, "kl_coefficient": 0.1, "old_logprob": LOW, "ref_logprob": LOW},
-            "kl_coefficient",
+            "kl_coefficient is 0.1, expected 0",
             "put the KL into the loss",
         ),
-        ({"token_reward": LOW}, "token_reward", "pass token rewards as a reward part"),
+        ({"token_reward": LOW}, "token_reward is given, expected None", "pass token rewards as a reward part"),
     ],
 )
-def test_what_is_paid_per_token_is_no_part(more: dict[str, object], name: str, fix: str) -> None:
+def test_what_is_paid_per_token_is_no_part(more: dict[str, object], fault: str, fix: str) -> None:
     with pytest.raises(InputError) as refused:
         _parts([[1.0, 0.0]] * 4, **more)
-    expected = f"expected no {name} with gdpo.advantages, which reads reward parts only: {fix}"
-    assert str(refused.value) == f"{name} is given, {expected}"
+    assert str(refused.value) == f"{fault} with gdpo.advantages, which reads reward parts only: {fix}"
 
 
 def test_the_logged_kl_is_a_kl() -> None:
@@ -336,13 +335,17 @@ def test_packed_rows_walk_the_same_path() -> None:
 LOGPROBS = ("old_logprob", "rollout_logprob", "ref_logprob")
 
 REFUSED = {
-    "an unknown column": (
+    "a missing column": (
         {"estimator": partial(optimal_token_baseline.advantages)},
-        "optimal_token_baseline.advantages needs logprob, expected columns that the rollout has (mask, ",
+        "old_logprob is None, expected a tensor with optimal_token_baseline.advantages: add the column to the rollout",
     ),
     "no parts": (
         {"estimator": partial(gdpo.advantages, weight=torch.ones(2), epsilon=0.0)},
-        "gdpo.advantages needs reward_parts, expected columns that the rollout has (reward, group, live, length): ",
+        "reward_parts is None, expected a tensor with gdpo.advantages: add the column to the rollout",
+    ),
+    "an unknown column": (
+        {"estimator": partial(grpo.advantages, standardize=False)},
+        "grpo.advantages has the parameter epsilon, expected only reward, group, live, length, ",
     ),
     "no sampler": (
         {"estimator": CENTERED, "weight": weights.token_weights},

@@ -71,8 +71,8 @@ def test_every_column_is_cut_at_the_same_rows(stored: str) -> None:
         ({"outcome": 1}, "outcome is 1, expected a bool: True or False"),
         ({"kl": torch.zeros(3, 2)}, "kl has shape [3, 2], expected [3, 3], as in mask"),
         ({"kept": torch.ones(3)}, "kept has dtype float32, expected bool: "),
-        ({"mask": MASK[:2]}, "live has shape [3], expected B = 2, as in mask"),
-        ({"mask": Segments(MASK.flatten()[:3], LENGTH[:1])}, "live has shape [3], expected B = 1, as in mask"),
+        ({"mask": MASK[:2]}, "live has shape [3], expected [2], as in mask"),
+        ({"mask": Segments(MASK.flatten()[:3], LENGTH[:1])}, "live has shape [3], expected [1], as in mask"),
     ],
 )
 def test_columns_that_do_not_fit_are_refused(wrong: dict[str, Any], message: str) -> None:

@@ -99,7 +99,7 @@ def test_prompts_weigh_the_same() -> None:
 
 
 def test_prompt_tokens_are_refused() -> None:
-    with pytest.raises(InputError, match=r"^prompt_tokens is None, expected the trained tokens"):
+    with pytest.raises(InputError, match=r"^prompt_tokens is None, expected the number of trained"):
         Aggregation("prompt-mean", 2.0)
     with pytest.raises(InputError, match=r"^prompt_tokens is given, expected None with mode 'token-mean'"):
         Aggregation("token-mean", 2.0, torch.tensor([3, 3]))

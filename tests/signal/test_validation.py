@@ -86,9 +86,9 @@ def test_columns_and_their_mask() -> None:
         _of_tokens(ROWS, mask=torch.ones(2, 2).bool(), decay=0.5)
     with pytest.raises(InputError, match=r"^value has shape \[2, 2\], expected 1 axis \[N\]: no tensor is broadcast$"):
         _of_tokens(torch.zeros(2, 2), mask=Segments(FACTS, torch.tensor([2])), decay=0.5)
-    with pytest.raises(InputError, match=r"^weight has shape \[2\], expected K = 3, as in parts$"):
+    with pytest.raises(InputError, match=r"^weight has shape \[2\], expected \[3\], as in parts$"):
         _of_parts(torch.ones(2, 3), weight=torch.ones(2), row=None)
-    with pytest.raises(InputError, match=r"^row has shape \[3\], expected B = 2, as in parts$"):
+    with pytest.raises(InputError, match=r"^row has shape \[3\], expected \[2\], as in parts$"):
         _of_parts(torch.ones(2, 3), weight=torch.ones(3), row=torch.ones(3))
 
 

@@ -7,8 +7,8 @@ from rl_sentinel.core.claims import STATED
 from rl_sentinel.search.claimed_losses import of_one_policy
 
 _RATIO_OF_ONE = (
-    "no old log-probs are read, so the ratio is 1 at every token and nothing is ever clipped; if samples are used for "
-    'more than one update, the loss needs them: claims={"ratio": "yes"} asks for that'
+    "the function reads no old log-probs, so the ratio is 1 at every token and nothing is clipped; if samples are used "
+    'for more than one update, state claims={"ratio": "yes"}: the loss is then checked with old log-probs'
 )
 
 

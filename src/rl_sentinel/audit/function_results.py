@@ -10,6 +10,9 @@ from rl_sentinel.core.verdict import Verdict
 #: The law that compares a function with the formula of its algorithm.
 COMPARISON = "REF001"
 
+#: Most codes of laws in a note.
+_LISTED = 5
+
 #: The start of a reason that is an exception: its type and its message, without the arguments that were passed.
 _EXCEPTION = re.compile(r"^(\w+(?:Error|Exception)\b.*?)(?:; passed |$)", re.DOTALL)
 
@@ -66,4 +69,5 @@ def refusal_notes(verdicts: Iterable[Verdict]) -> Iterator[str]:
             laws.setdefault(" ".join(found[1].split()), []).append(verdict.law)
     for exception, codes in laws.items():
         unchecked = "which was not checked" if len(codes) == 1 else "which were not checked"
-        yield f"the function raised {exception} on every batch of {', '.join(codes)}, {unchecked}"
+        listed = ", ".join(codes) if len(codes) <= _LISTED else f"{len(codes)} laws, such as {codes[0]}"
+        yield f"the function raised {exception} on every batch of {listed}, {unchecked}"

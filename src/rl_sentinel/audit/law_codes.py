@@ -23,11 +23,11 @@ def code(text: str) -> str:
     key = text.strip().casefold()
     if key in code_of:
         return code_of[key]
-    nearest_key = get_close_matches(key, code_of, n=1, cutoff=0.0)[0]
-    nearest = f"{code_of[nearest_key]} {names[code_of[nearest_key]]}"
     if "," in text:
         raise SentinelError(f"law is {text!r}, expected the code or name of one law: give each law separately")
-    raise SentinelError(f"law is {text!r}, expected a code or name of `rl-sentinel laws`: the nearest is {nearest}")
+    similar = [code_of[name] for name in get_close_matches(key, code_of, n=1)]
+    hint = "".join(f": the nearest is {found} {names[found]}" for found in similar)
+    raise SentinelError(f"law is {text!r}, expected a code or name that `rl-sentinel laws` lists{hint}")
 
 
 def codes(texts: Iterable[str] | None) -> tuple[str, ...]:

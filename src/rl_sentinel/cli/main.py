@@ -14,6 +14,7 @@ import rl_sentinel
 from rl_sentinel.cli import audit, curves, export, history, information, recall, replay, train, twin
 from rl_sentinel.cli.command import Command
 from rl_sentinel.core.errors import SentinelError
+from rl_sentinel.core.phrasing import bound
 
 app = typer.Typer(
     add_completion=False,
@@ -120,4 +121,6 @@ def _fail_usage(error: Exception) -> None:
         sys.exit(2)
     command = context.command_path if context else "rl-sentinel"
     message = getattr(error, "format_message", error.__str__)().rstrip(".")
+    place, should, text = message.replace("Value error, ", "").partition("Input should be ")
+    message = f"{place}expected {bound(text)}" if should else place
     _fail(f"{message}: see {command} --help")

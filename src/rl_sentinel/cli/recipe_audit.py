@@ -28,10 +28,8 @@ def recipe_options(path: Path, targets: Sequence[TargetSpec]) -> dict[str, Any]:
         SentinelError: one line if the target is not the trainer, or the recipe is wrong.
     """
     if [t.framework.name for t in targets] != [TRAINER]:
-        named = ", ".join(t.text for t in targets) or "pyproject.toml"
-        raise SentinelError(
-            f"--recipe is used with the target {named}, expected {TRAINER}: audit {TRAINER}, or drop --recipe"
-        )
+        named = ", ".join(t.text for t in targets) or "the functions of pyproject.toml"
+        raise SentinelError(f"--recipe is used with {named}, expected {TRAINER}: audit {TRAINER}, or drop --recipe")
     recipe = load_recipe(path)
     return request_fields(recipe, getattr(select_components(recipe).environment, "parts", ()))
 

@@ -127,15 +127,14 @@ def takes(name: str, value: Callable[..., Any], columns: int, *named: str) -> No
         >>> from rl_sentinel.core.argument_checks import takes
         >>> takes("bounds[0]", lambda weight, high: weight, 1, "mask")
         Traceback (most recent call last):
-        rl_sentinel.core.errors.InputError: bounds[0] cannot be called, expected a function of 1 column and mask=: missing a required argument: 'high'
+        rl_sentinel.core.errors.InputError: bounds[0] cannot be called, expected a function f(column, mask=...): missing a required argument: 'high'
     """  # noqa: E501 - a message is one line
     function(name, value)
     try:
         inspect.signature(value).bind(*[None] * columns, **dict.fromkeys(named))
     except TypeError as error:
-        names = ", ".join(f"{word}=" for word in named)
-        signature = f"a function of {columns} column{'s' * (columns > 1)} and {names}"
-        raise InputError(f"{name} cannot be called, expected {signature}: {error}") from None
+        call = ", ".join([*["column"] * columns, *(f"{word}=..." for word in named)])
+        raise InputError(f"{name} cannot be called, expected a function f({call}): {error}") from None
 
 
 def by_name(name: str, value: Callable[..., Any]) -> None:

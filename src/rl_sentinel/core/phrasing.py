@@ -111,16 +111,37 @@ def reason_of(error: BaseException) -> str:
     return text if len(text) <= _REASON_WIDTH else f"{text[:_REASON_WIDTH]}..."
 
 
+#: Start of pydantic's text about a bound -> the form of the bound in messages.
+_COMPARISONS = {
+    "greater than or equal to ": "{} or more",
+    "less than or equal to ": "at most {}",
+    "greater than ": "more than {}",
+}
+
+
 def expected(message: str) -> str:
     """The end of a message about a value, from pydantic's message.
 
     Example:
         >>> from rl_sentinel.core.phrasing import expected
-        >>> expected("Input should be greater than 0"), expected("Tuple should have 2 items")
-        (', expected greater than 0', ': tuple should have 2 items')
+        >>> expected("Input should be greater than or equal to 1"), expected("Tuple should have 2 items")
+        (', expected 1 or more', ': tuple should have 2 items')
     """
     text = message.removeprefix("Input should be ")
-    return f": {message.lower()}" if text == message else f", expected {text}"
+    return f": {message.lower()}" if text == message else f", expected {bound(text)}"
+
+
+def bound(text: str) -> str:
+    """A bound in the words of our messages; any other text unchanged.
+
+    Example:
+        >>> from rl_sentinel.core.phrasing import bound
+        >>> bound("less than or equal to 2"), bound("a valid integer")
+        ('at most 2', 'a valid integer')
+    """
+    text = text.partition(", unable to parse")[0]
+    words = next((words for words in _COMPARISONS if text.startswith(words)), "")
+    return _COMPARISONS[words].format(text.removeprefix(words)) if words else text
 
 
 def _formatted(value: float, digits: int) -> str:

@@ -78,7 +78,7 @@ def case_from_json(data: Mapping[str, Any]) -> Case:
         columns = {name: _column(name, column) for name, column in data["batch"].items()}
         mask = columns.pop("mask")
         if mask.dim() != 2:
-            raise ValueError(f"batch[mask] has shape {list(mask.shape)}, expected axes B T")  # noqa: TRY301 - as below
+            raise ValueError(f"batch[mask] has shape {list(mask.shape)}, expected [B, T]")  # noqa: TRY301 - as below
         batch = batch_of(mask, **columns)
         check_batch(batch)
         if not isinstance(data["setting"], str):
@@ -91,8 +91,10 @@ def case_from_json(data: Mapping[str, Any]) -> Case:
             seed=check_whole("seed", data["seed"], MOST_SEED),
         )
     except KeyError as error:
-        raise SentinelError(f"case is damaged ({error} is missing), expected a case that an audit wrote") from error
+        raise SentinelError(
+            f"case is damaged ({error} is missing), expected a case that an audit wrote: audit again"
+        ) from error
     except (TypeError, ValueError, AttributeError, RuntimeError, OverflowError) as error:
         reason = str(error).partition("\n")[0]
         reason = f"a value has a wrong type: {reason}" if isinstance(error, TypeError | AttributeError) else reason
-        raise SentinelError(f"case is damaged ({reason}), expected a case that an audit wrote") from error
+        raise SentinelError(f"case is damaged ({reason}), expected a case that an audit wrote: audit again") from error

@@ -59,7 +59,7 @@ def _rewards(boundary: Boundary) -> tuple[str, ...]:
 
 def _applies(boundary: Boundary) -> str:
     if "ref_logprob" not in boundary.reads or not boundary.reads & _POLICIES:
-        return "the boundary reads no policy beside its reference"
+        return "the boundary does not read log-probs of both a policy and a reference"
     return "" if _rewards(boundary) else "the boundary returns no reward and no advantage"
 
 

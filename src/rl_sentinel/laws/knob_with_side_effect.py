@@ -74,7 +74,7 @@ LAW = Law(
     name="knob-with-side-effect",
     stages=SIGNAL_STAGES | {"batch"},
     claims=("inert",),
-    applies=lambda boundary: "" if boundary.claims.inert else "it claims no setting that must have no effect",
+    applies=lambda boundary: "" if boundary.claims.inert else "the boundary claims no setting of speed or memory",
     vary=_vary,
     expect=_expect,
 )

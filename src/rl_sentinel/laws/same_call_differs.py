@@ -41,7 +41,7 @@ from rl_sentinel.search.comparison import SIGNAL_STAGES, same_tokens, slopes
 
 
 def _applies(boundary: Boundary) -> str:
-    return "the boundary claims a state of its own" if boundary.claims.state else ""
+    return "the boundary claims to keep state between calls" if boundary.claims.state else ""
 
 
 def _vary(case: Case, variant: int) -> Case | None:

@@ -46,12 +46,12 @@ def show(console: Console, comparison: Comparison, seconds: float) -> None:
     stayed, unjudged = [c for c in all_changes if c.status == "stayed"], [c for c in gone if not c.judged]
     judged = [c for c in gone if c.judged]
     lines = wrapped(f"rl-sentinel audit {comparison.after} --against {comparison.before}", hanging="  ")
-    counts = f"{len(came)} came, {len(judged)} went, {len(unjudged)} went unjudged, {len(stayed)} stayed"
+    counts = f"{len(came)} new, {len(judged)} gone, {len(unjudged)} not judged, {len(stayed)} unchanged"
     lines += wrapped(f"{counted(len(all_changes), 'finding')} in {seconds:.0f} s: {counts}", hanging="  ")
-    lines += _block("came", came, f"in {comparison.before}")
-    lines += _block("went", judged, f"in {comparison.after}")
-    lines += _block(f"went unjudged: not checked in {comparison.after}, so not shown to be fixed", unjudged, "now")
-    lines += _block("stayed", stayed, "")
+    lines += _block("new", came, f"in {comparison.before}")
+    lines += _block("gone", judged, f"in {comparison.after}")
+    lines += _block(f"not judged: not checked in {comparison.after}, so not shown to be fixed", unjudged, "now")
+    lines += _block("unchanged", stayed, "")
     before, after = bound_in_one_only(comparison.old, comparison.new)
     lines += _bound(comparison.after, after) + _bound(comparison.before, before)
     for line in lines:

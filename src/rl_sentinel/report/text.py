@@ -27,7 +27,7 @@ INCONCLUSIVE = "inconclusive: no law could run"
 #: Most characters of the reason why a pair errored; it is long because its end says what the user must state.
 _LONGEST = 400
 
-_UNCLAIMED = "no algorithm is stated, so no formula was compared and laws on its claims did not apply: state one,"
+_UNCLAIMED = "no algorithm is stated, so no formula and no law that needs an algorithm was checked: state one,"
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ def applies_to_split(boundary: Boundary, cut: Cut, otherwise: str) -> str:
     The reason is ``otherwise`` if the adapter cannot split rows.
     """
     if value_of(boundary.claims.denominator) != "given":
-        return "the boundary does not claim denominators that are given from outside"
+        return "the boundary does not claim that denominators are arguments"
     if cut not in boundary.axes:
         return otherwise
     return "" if "loss" in boundary.outputs else "the boundary has no loss"

@@ -51,8 +51,9 @@ def response_aligned(
     refuse_where(
         outside,
         lambda at: (
-            f"response{at} is at {int(first[at[0]])} to {int(last[at[0]])} by prompt_length and length, expected a "
-            f"place within {values.shape[1]} positions and from 0 to {width} tokens (width)"
+            f"response{at} spans positions {int(first[at[0]])} to {int(last[at[0]])} (prompt_length "
+            f"{int(prompt_length[at[0]])}, length {int(length[at[0]])}), expected 0 to {width} tokens (width) within "
+            f"positions 0 to {values.shape[1]}"
         ),
     )
     position = torch.arange(width, device=values.device)

@@ -26,6 +26,10 @@ from rl_sentinel.signal.validation import validate
 #: Kinds of parameters that collect further arguments; nothing is passed for them.
 _REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
+#: Parameter of an estimator per token, or per response -> the optional column of the rollout that is passed for it.
+_PER_TOKEN = {"logprob": "old_logprob", "pi_squared": "pi_squared", "value": "value", "turn": "turn"}
+_PER_RESPONSE = {"reward_baseline": "reward_baseline", "reward_parts": "reward_parts"}
+
 
 @validate()
 def loss_ready(rollout: Rollout, *, by: Choices) -> Ready:
@@ -144,14 +148,9 @@ def _over_tokens(rollout: Rollout, by: Choices, mask: Mask, paid: Tensor) -> tup
         )
     reward = _outcomes(rollout.reward, group=rollout.group, live=live_rows(mask), scored=_scored(rollout), by=by)
     columns = {"mask": mask, "token_reward": paid + align.at_last(reward, mask=mask), "group": rollout.group}
-    more = {
-        "logprob": rollout.old_logprob,
-        "pi_squared": rollout.pi_squared,
-        "value": rollout.value,
-        "turn": rollout.turn,
-    }
+    more = {name: getattr(rollout, column) for name, column in _PER_TOKEN.items()}
     columns |= {name: column for name, column in more.items() if column is not None}
-    advantage = _estimate(by.estimator, columns)
+    advantage = _estimate(by.estimator, columns, _PER_TOKEN)
     require_columns(mask, advantage=advantage)
     require_finite("advantage", advantage, where=mask, why=f"{_name(by.estimator)} returned it for a trained token")
     return reward, selected(advantage, mask=mask)
@@ -178,7 +177,7 @@ def _over_trajectories(rollout: Rollout, by: Choices, mask: Mask, paid: Tensor) 
     if _weighs_parts(rollout, by):
         parts = cast("Tensor", rollout.reward_parts)[rows].unbind(dim=1)
         given["reward_parts"] = torch.stack([compared(part) for part in parts], dim=1)
-    advantage = _estimate(by.estimator, given)
+    advantage = _estimate(by.estimator, given, _PER_RESPONSE)
     require_columns(found.live, "one number per response", advantage=advantage)
     why = f"{_name(by.estimator)} returned it for a trained response"
     require_finite("advantage", advantage, where=found.live, why=why)
@@ -190,11 +189,13 @@ def _weighs_parts(rollout: Rollout, by: Choices) -> bool:
     if rollout.reward_parts is None or "reward_parts" not in inspect.signature(by.estimator).parameters:
         return False
     if by.kl_coefficient or rollout.token_reward is not None:
-        paid = "kl_coefficient" if by.kl_coefficient else "token_reward"
-        fix = "put the KL into the loss" if by.kl_coefficient else "pass token rewards as a reward part"
-        raise InputError(
-            f"{paid} is given, expected no {paid} with {_name(by.estimator)}, which reads reward parts only: {fix}"
+        paid = (
+            f"kl_coefficient is {by.kl_coefficient}, expected 0"
+            if by.kl_coefficient
+            else "token_reward is given, expected None"
         )
+        fix = "put the KL into the loss" if by.kl_coefficient else "pass token rewards as a reward part"
+        raise InputError(f"{paid} with {_name(by.estimator)}, which reads reward parts only: {fix}")
     return True
 
 
@@ -220,17 +221,23 @@ def _logprobs(rollout: Rollout, *names: str) -> list[Tensor]:
     return list(columns.values())
 
 
-def _estimate(estimator: Callable[..., Tensor], columns: Mapping[str, Tensor | Mask]) -> Tensor:
+def _estimate(
+    estimator: Callable[..., Tensor], columns: Mapping[str, Tensor | Mask], optional: Mapping[str, str]
+) -> Tensor:
     """Call a function with the columns that its parameters name, except parameters with a default other than None."""
     parameters = {n: p for n, p in inspect.signature(estimator).parameters.items() if p.kind not in _REST}
     names = [
         n for n, p in parameters.items() if p.default is inspect.Parameter.empty or (p.default is None and n in columns)
     ]
     missing = [name for name in names if name not in columns]
+    if missing and missing[0] in optional:
+        column = optional[missing[0]]
+        raise InputError(f"{column} is None, expected a tensor with {_name(estimator)}: add the column to the rollout")
     if missing:
+        known = ", ".join({**columns, **optional})
         raise InputError(
-            f"{_name(estimator)} needs {missing[0]}, expected columns that the rollout has ({', '.join(columns)}): "
-            "add the column to the rollout, rename the parameter, or set it with functools.partial"
+            f"{_name(estimator)} has the parameter {missing[0]}, expected only {known}: rename the parameter, or set "
+            "it with functools.partial"
         )
     return _result_of(estimator, **{name: columns[name] for name in names}).detach()
 

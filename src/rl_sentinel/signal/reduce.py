@@ -138,8 +138,8 @@ class Aggregation:
             )
         if (self.prompt_tokens is None) == (self.mode == "prompt-mean"):
             raise InputError(
-                "prompt_tokens is None, expected the trained tokens of each row's prompt with mode 'prompt-mean': "
-                "minibatches.aggregation counts them"
+                "prompt_tokens is None, expected the number of trained tokens of each row's prompt with mode "
+                "'prompt-mean': minibatches.aggregation counts them"
                 if self.prompt_tokens is None
                 else f"prompt_tokens is given, expected None with mode {self.mode!r}: only 'prompt-mean' uses it"
             )

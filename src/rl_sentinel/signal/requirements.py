@@ -13,7 +13,7 @@ from torch import Tensor
 from rl_sentinel.core.argument_checks import CHECKED, is_number, number, refuse_where, unmapped
 from rl_sentinel.core.errors import InputError
 from rl_sentinel.core.phrasing import shortened
-from rl_sentinel.signal.segments import Mask, trained
+from rl_sentinel.signal.segments import Mask, Segments, trained
 
 #: Kind of a tensor -> whether a dtype is of that kind, its dtypes in words, and how to convert a tensor ``{0}``.
 _KINDS: Mapping[str, tuple[Callable[[torch.dtype], bool], str, str]] = {
@@ -86,10 +86,10 @@ def require_kind(name: str, tensor: object, kind: str) -> None:
     if tensor is None:
         raise InputError(f"{name} is None, expected a tensor of {dtypes}")
     if not isinstance(tensor, Tensor):
-        raise InputError(
-            f"{name} is of type {type(tensor).__name__}, expected a tensor of {dtypes}: make a tensor, as in "
-            f"torch.tensor({name})"
-        )
+        fix = f"make a tensor, as in torch.tensor({name})"
+        if isinstance(tensor, Segments):
+            fix = "live_rows makes one per row, segments.trained one per token"
+        raise InputError(f"{name} is of type {type(tensor).__name__}, expected a tensor of {dtypes}: {fix}")
     if tensor.is_meta:
         raise InputError(f"{name} is on the meta device, expected a device with values: the checks read the values")
     if not fits(tensor.dtype):

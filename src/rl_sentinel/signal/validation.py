@@ -245,8 +245,8 @@ class _Shapes:
         for axis, size in zip(axes, shape, strict=True):
             first, expected_size = self.sizes.setdefault(axis, (name, size))
             if size != expected_size and axis != "N":
-                expected = axis if form == axis else f"[{form}] with {axis}"
-                raise InputError(f"{name} has shape {whole}, expected {expected} = {expected_size}, as in {first}")
+                expected = f"[{expected_size}]" if form == axis else f"[{form}] with {axis} = {expected_size}"
+                raise InputError(f"{name} has shape {whole}, expected {expected}, as in {first}")
 
     def _same(self, name: str, key: str, shape: torch.Size) -> None:
         first, expected = self.columns.setdefault(key, (name, shape))

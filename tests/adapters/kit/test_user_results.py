@@ -84,10 +84,16 @@ def test_results_that_cannot_be_read() -> None:
         NamedOutput("loss").read({"a": ROWS, "b": ROWS}, SIZES)
     with pytest.raises(
         CallFailed,
-        match=r"^loss of the result is of type list, expected a tensor with one number: return the tensor, without",
+        match=r"^loss of the result is of type list, expected a tensor with one number: return such a tensor",
     ):
         NamedOutput("loss").read([1.0], SIZES)
-    with pytest.raises(CallFailed, match=r"^loss of the result is of dtype torch.complex64, expected real numbers: "):
+    with pytest.raises(CallFailed, match=r"is of type float, expected a tensor with one number: return the tensor, w"):
+        NamedOutput("loss").read(1.0, SIZES)
+    with pytest.raises(
+        CallFailed, match=r"^advantage of the result has shape \[3\], expected \[2\] or \[2, .*: return a"
+    ):
+        NamedOutput("advantage", per_token=True).read(torch.zeros(3), SIZES)
+    with pytest.raises(CallFailed, match=r"^loss of the result has dtype complex64, expected real numbers: "):
         NamedOutput("loss").read(torch.tensor(1j), SIZES)
 
 

@@ -57,9 +57,12 @@ def test_each_column_is_copied_once_and_can_be_replaced() -> None:
 @pytest.mark.parametrize(
     ("made", "words"),
     [
-        (lambda _b: {"advantage": None}, "output 'advantage' is NoneType, expected a tensor of axes [B T]"),
-        (lambda _b: {}, "output 'advantage' is NoneType, expected a tensor of axes [B T]"),
-        (lambda b: b.reward, "output 'advantage' has shape [2], expected [2, 2], of axes [B T]"),
+        (
+            lambda _b: {"advantage": None},
+            "output 'advantage' is of type NoneType, expected a tensor of shape [2, 2] (axes B T)",
+        ),
+        (lambda _b: {}, "output 'advantage' is of type NoneType, expected a tensor of shape [2, 2] (axes B T)"),
+        (lambda b: b.reward, "output 'advantage' has shape [2], expected [2, 2] (axes B T)"),
     ],
 )
 def test_output_that_is_not_what_is_declared(made: Any, words: str) -> None:
@@ -72,7 +75,7 @@ def test_output_of_one_number_is_called_so() -> None:
     boundary = specimen(lambda b: b.reward, reads="reward", stage="aggregate", outputs={"loss": Output("", "", "loss")})
     with pytest.raises(Misbehaved) as told:
         Asker(boundary, {})(CASE)
-    assert str(told.value) == "output 'loss' has shape [2], expected [], of one number"
+    assert str(told.value) == "output 'loss' has shape [2], expected one number"
 
 
 def test_refusal_in_words_is_told_from_an_accident() -> None:

@@ -135,7 +135,7 @@ def test_script_shows_another_output_that_breaks_on_the_case() -> None:
             lambda _b: None,
             HERE,
             "errored",
-            "output 'advantage' is NoneType, expected a tensor of axes [B T]",
+            "output 'advantage' is of type NoneType, expected a tensor of shape [2, 2] (axes B T)",
         ),
         (sound, Path("/nonesuch"), "errored", "no code of the target was entered"),
     ],

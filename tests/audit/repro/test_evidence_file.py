@@ -35,7 +35,8 @@ def test_draw_that_its_law_does_not_make_is_told(tmp_path: Path) -> None:
     with pytest.raises(SentinelError) as told:
         stored(file)
     assert str(told.value) == (
-        f"evidence {file}[constructed_scenario]: draw has x, expected variant of MSK001: file was edited, audit again"
+        f"evidence {file}[constructed_scenario]: draw has x, expected variant of MSK001: the file was "
+        "edited, so audit again"
     )
 
 
@@ -102,4 +103,4 @@ def test_file_that_cannot_be_read(tmp_path: Path) -> None:
     for place, why in ((tmp_path, "Is a directory"), (tmp_path / "no", "No such file or directory")):
         with pytest.raises(SentinelError) as told:
             stored(place)
-        assert str(told.value) == f"evidence {place} cannot be read ({why}), expected JSON that an audit wrote"
+        assert str(told.value) == f"evidence {place} cannot be read ({why}): name a file that audit --json wrote"

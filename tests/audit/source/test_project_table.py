@@ -90,7 +90,7 @@ def test_table_is_read_from_a_folder_below(tmp_path: Path) -> None:
         ),
         (
             f'[tool.rl-sentinel]\nbudget = 1\n{HEAD}stage = "kl"\n',
-            "[tool.rl-sentinel.budget] is 1, expected greater than or equal to 2",
+            "[tool.rl-sentinel.budget] is 1, expected 2 or more",
         ),
         (
             f'[tool.rl-sentinel]\nlevel = "worst"\n{HEAD}stage = "kl"\n',

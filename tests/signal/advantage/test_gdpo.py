@@ -44,5 +44,5 @@ def test_parts_that_cancel_give_nothing(dtype: torch.dtype) -> None:
 
 
 def test_weights_of_wrong_number_are_named() -> None:
-    with pytest.raises(ValueError, match=r"^weight has shape \[3\], expected K = 2, as in reward_parts$"):
+    with pytest.raises(ValueError, match=r"^weight has shape \[3\], expected \[2\], as in reward_parts$"):
         advantages(PARTS, group=GROUP, live=LIVE, weight=torch.ones(3), epsilon=0.0)

@@ -23,7 +23,7 @@ def test_variadic_parameters_are_ignored() -> None:
 
     assert bind_parameters("estimator", own, {"k": 2}, frozenset({"reward"}))(2.0) == 4.0
     assert required_parameters(own) == {"reward", "k"}
-    with pytest.raises(SentinelError, match=r"^estimator.k is missing, expected an int: it has no default$"):
+    with pytest.raises(SentinelError, match=r"^estimator.k is missing, expected an int: set it in the recipe$"):
         bind_parameters("estimator", own, {}, frozenset({"reward"}))
     with pytest.raises(SentinelError, match=r"^estimator.k is 1.5, expected an int$"):
         bind_parameters("estimator", own, {"k": 1.5}, frozenset({"reward"}))

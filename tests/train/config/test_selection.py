@@ -36,8 +36,8 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         (
             {"estimator": {"name": "remax"}, "reward": {"scale": 2.0}},
             (
-                "reward is set with estimator remax, expected no [reward]: its baseline, the reward of the greedy "
-                "response, is not shaped"
+                "reward is set with estimator remax, expected no [reward]: the baseline, which is the reward of the "
+                "greedy response, is not shaped"
             ),
         ),
         (
@@ -50,7 +50,7 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ),
         (
             {"estimator": {"name": "gdpo", "epsilon": 0.0}},
-            "estimator.weight is missing, expected a list of numbers, such as [1.0, 0.5]: it has no default",
+            "estimator.weight is missing, expected a list of numbers, such as [1.0, 0.5]: set it in the recipe",
         ),
         (
             {"estimator": {**GDPO, "weight": "a"}},
@@ -62,7 +62,7 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ),
         (
             {"estimator": {**GDPO, "weight": (1.0,)}, "environment": MARKED},
-            "estimator.weight has shape [1], expected K = 2, as in reward_parts",
+            "estimator.weight has shape [1], expected [2], as in reward_parts",
         ),
         (
             {"estimator": GDPO, "environment": MARKED, "kl": {"reward": 0.1}},
@@ -101,7 +101,7 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ),
         (
             {"loss": {**PPO, "chosen": {"name": "largest", "share": 0.1}}},
-            "loss.chosen is set, expected no loss.chosen with loss ppo: this loss does not read it",
+            "loss.chosen is set, expected no loss.chosen with loss ppo, which does not read it: remove it",
         ),
         (
             {"loss": {**PPO, "name": "clip_cov", "chosen": {"name": "covariances"}}},
@@ -148,7 +148,7 @@ TURNS = {"name": "turn_level_gae", "discount": 1.0, "decay": 1.0}
         ({"loss": {**PPO, "clip_high": -1.0}}, "loss.clip_high is -1.0, expected"),
         (
             {"reward": {"scale": 1e300}},
-            "reward shaping turns rewards 0 and 1 into invalid numbers (reward[0] is inf, expected",
+            "reward shaping turns rewards 0 and 1 into invalid numbers (reward[0] is inf): lower",
         ),
         ({"reward": {"scale": 0.0}}, "reward.scale is 0.0, expected a number above 0"),
         ({"reward": {"least": 1.0, "most": 0.0}}, "reward.most is 0.0, expected 1.0 or more"),

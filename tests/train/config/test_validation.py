@@ -85,9 +85,9 @@ def test_weights_of_parts_are_1_or_those_of_the_estimator(weights: tuple[float, 
     [
         (
             GDPO,
-            "gdpo, which weighs the parts itself by [1.0, -0.5]: remove them there and set estimator.weight, or set",
+            "gdpo, which weighs the parts itself: remove them, or set them to estimator.weight, [1.0, -0.5]",
         ),
-        ({"estimator": {"name": "own.py:parts"}}, "own.py:parts, which weighs the parts itself: remove them there"),
+        ({"estimator": {"name": "own.py:parts"}}, "own.py:parts, which weighs the parts itself: remove them"),
     ],
 )
 def test_other_weights_of_parts_are_rejected(estimator: dict[str, Any], end: str) -> None:

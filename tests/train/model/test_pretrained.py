@@ -104,7 +104,8 @@ def test_a_critic_copies_a_loaded_policy(tmp_path: Path, *, tied: bool) -> None:
 @pytest.mark.filterwarnings("ignore")  # warnings of transformers
 def test_missing_model_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(
-        SentinelError, match=r"policy.load '.*none' cannot be loaded \(.*\): name a folder of transformers, a model"
+        SentinelError,
+        match=r"policy.load '.*none' cannot be loaded \(.*\): name a folder that save_pretrained wrote, a model",
     ) as raised:
         load_policy(str(tmp_path / "none"))
     assert "\n" not in str(raised.value)

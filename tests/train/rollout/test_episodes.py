@@ -94,7 +94,7 @@ def test_turns_stop_with_the_last_outcome() -> None:
 def test_turn_without_room_is_rejected() -> None:
     tokenizer = CharacterTokenizer(8)  # a prompt of 2, a response of 2 and the bar: 5, and 4 may follow
     episodes = start_episodes(TwoTurns(), tokenizer, DRAWS, prompts=1, responses=2)
-    told = r"^rollout.tokens is 4 after a prompt with responses and replies of 5 tokens, expected at most 8 in total: "
+    told = r"^rollout.tokens is 4 after 5 tokens of prompt, responses and replies, expected at most 8 in total: "
     with pytest.raises(SentinelError, match=told):
         play_episodes(episodes, ScriptedEngine(["a", "b", "", "bb"]), TwoTurns(), tokenizer, turns=2, draws=DRAWS)
 

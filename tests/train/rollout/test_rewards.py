@@ -98,7 +98,7 @@ def test_bad_result_is_a_failure_in_one_line(name: str, words: str) -> None:
         ([{"weight": 1.0}], r"environment.reward.function is missing, expected a value: add function"),
         (
             [{"function": f"{PLACE}letters", "seconds": 0.0}],
-            "environment.reward.seconds is 0.0, expected greater than 0",
+            "environment.reward.seconds is 0.0, expected more than 0",
         ),
         ([{"function": f"{PLACE}letters", "limit": 3}], "environment.reward.limit is unknown, expected"),
         (f"{PLACE}NOT_A_FUNCTION", "environment.reward 'reward_functions:NOT_A_FUNCTION' is 3, expected a function"),

@@ -110,13 +110,13 @@ def test_full_disk_is_one_line(tmp_path: Path) -> None:
         ("{", "line 2 cannot be read"),
         (
             "5",
-            "line 2 is '5', expected an object whose step is an integer: no run wrote this, name the folder of a run$",
+            "line 2 is '5', expected an object whose step is an integer: no run wrote this; name the folder of a run$",
         ),
         ("[1]", r"line 2 is '\[1\]', expected an object whose step is an integer"),
         ("{}", "line 2 is '{}', expected an object whose step is an integer"),
         (
             '{"step": 2, "reward": null}',
-            "line 2: 'reward' is None, expected a number: no run wrote this, name the folder of a run$",
+            "line 2: 'reward' is None, expected a number: no run wrote this; name the folder of a run$",
         ),
         ('{"step": 2, "reward": "x"}', "line 2: 'reward' is 'x', expected a number"),
         (json.dumps({"step": 2, "reward": "x" * 1000}), r"line 2: 'reward' is 'x{59}\.\.\., expected a number: no run"),

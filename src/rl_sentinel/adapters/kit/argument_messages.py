@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from rl_sentinel.adapters.kit.bind_text import BINDINGS
+from rl_sentinel.adapters.kit.bind_text import BINDINGS, word_of
 from rl_sentinel.adapters.kit.containers import Container
 from rl_sentinel.adapters.kit.numbers import NUMBERS
 from rl_sentinel.adapters.kit.parameter_names import ROLES
@@ -246,7 +246,7 @@ def _column(role: str) -> str:
 def why_no_container(name: str, function: Callable[..., Any], parameter: str) -> str:
     """Why the keys of a parameter of the function ``name`` cannot be bound, and how to bind them."""
     known = parameters_of(function).get(parameter)
-    whole = f"bind the whole parameter, as in bind={{'{parameter}': {{'KEY': 'COLUMN'}}}}"
+    whole = f'bind the whole parameter, as in bind={{"{parameter}": {{"KEY": "COLUMN"}}}}'
     if known is not None and not is_read(function, parameter):
         return f"{name} does not read {parameter}: drop this binding"
     if known is not None and known.default is not inspect.Parameter.empty:
@@ -265,7 +265,7 @@ def _describe(codec: Codec, value: object) -> str:
         return f"int{list(value.shape)}" if isinstance(value, Tensor) else " ".join(str(value).split())[:40]
     if isinstance(codec, Container):
         return f"{{{', '.join(f'{n}={_describe(p, codec.get(value, n))}' for n, p in codec.parts.items())}}}"
-    column = "token_rewards" if len(codec.columns) > 1 else next(iter(codec.columns))
+    column = word_of(codec) or ("token_rewards" if len(codec.columns) > 1 else next(iter(codec.columns)))
     if isinstance(value, Tensor):
         return f"{column}{list(value.shape)}"
     if isinstance(value, list):

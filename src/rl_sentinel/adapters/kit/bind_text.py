@@ -110,7 +110,7 @@ def column_of(name: str) -> str:
     return BINDINGS.get(role) or (ROLES[role].column if role else "") or name
 
 
-def codec_of(text: str, default: str = "", *, array: bool = False) -> Codec:
+def codec_of(text: str, default: str = "", *, array: bool = False, path: str = "") -> Codec:
     """The codec that a binding's text describes.
 
     Args:
@@ -119,6 +119,7 @@ def codec_of(text: str, default: str = "", *, array: bool = False) -> Codec:
         default: the column, if the text has only axes.
         array: pass columns and token rewards as numpy arrays; other bindings stay tensors. A label per response
             becomes a string, except in an array with a stated dtype.
+        path: the parameter, for messages.
 
     Raises:
         Unbindable: if the column, the axes or the dtype does not exist.
@@ -134,18 +135,18 @@ def codec_of(text: str, default: str = "", *, array: bool = False) -> Codec:
         return Constant(quoted["text"])
     match = _TEXT.fullmatch(text.strip())
     name = column_of((match["name"] or default) if match else "")
-    known = (*COLUMNS, *WORDS)
+    known, place = (*COLUMNS, *WORDS), f"bind[{path}]" if path else "bind"
     axes, dtype = (re.sub(r"[\s,]", "", match["axes"] or ""), match["dtype"] or "") if match else ("", "")
     if match and match["axes"] is not None and axes not in AXES and (name in known or not name):
         known_axes = ", ".join(WRITTEN_AXES)
-        raise Unbindable(f"bind is {text!r}, whose axes are [{match['axes']}], expected one of {known_axes}")
+        raise Unbindable(f"{place} is {text!r}, whose axes are [{match['axes']}], expected one of {known_axes}")
     if match is None or name not in known:
         form = "expected COLUMN, COLUMN[AXES] or COLUMN[AXES] DTYPE, as in reward or reward[B, T] float"
-        form = f"whose column is {name}, {nearest(name, known)}" if name else form
+        form = f"but there is no column {name}: {nearest(name, known)}" if name else form
         as_text = shortened(f"'{text.strip()}'")
-        raise Unbindable(f"bind is {shortened(text)}, {form}; to pass the text itself, quote it: {as_text}")
+        raise Unbindable(f"{place} is {shortened(text)}, {form}; to pass the text itself, quote it: {as_text}")
     if dtype and dtype not in DTYPES:
-        raise Unbindable(f"bind is {text!r}, whose dtype is {dtype}, expected one of {', '.join(DTYPES)}")
+        raise Unbindable(f"{place} is {text!r}, whose dtype is {dtype}, expected one of {', '.join(DTYPES)}")
     codec = _codec(name, axes, DTYPES.get(dtype), array=array)
     return replace(codec, form=Array(codec.form)) if array and isinstance(codec, Column | TokenRewards) else codec
 
@@ -177,6 +178,17 @@ _OF_WORDS: Mapping[str, Codec] = {
     "logits_of_sequence": Column("logits", BeforeEnd()),
     "token_of_sequence": Column("token", AfterPrompt()),
 }
+
+
+def word_of(codec: Codec) -> str:
+    """The word of a binding with one layout, such as ``labels``, for its codec; empty for other codecs.
+
+    Example:
+        >>> from rl_sentinel.adapters.kit.bind_text import codec_of, word_of
+        >>> word_of(codec_of("labels")), word_of(codec_of("reward"))
+        ('labels', '')
+    """
+    return next((word for word, known in _OF_WORDS.items() if known == codec), "")
 
 
 def _codec(name: str, axes: str, dtype: torch.dtype | None, *, array: bool) -> Codec:

@@ -50,7 +50,7 @@ def with_entropy_of_model(target: Target, boundary: Boundary) -> Boundary:
     if not reads_others:
         return boundary
     why = (
-        f"not compared with the formula of {value_of(boundary.claims.algorithm) or 'a loss'}: it depends on the "
+        f"not compared with the formula of {value_of(boundary.claims.algorithm) or 'a loss'}: the loss depends on the "
         "probabilities of tokens that were not sampled, such as an entropy bonus; check that part separately"
     )
     return replace(boundary, claims=Claims(), undecided=why)

@@ -226,8 +226,8 @@ def _why_not_of_formula(boundary: Boundary) -> str:
     algorithm = value_of(boundary.claims.algorithm)
     if algorithm == "clipped value" and "old_value" not in boundary.reads:
         return (
-            "not compared with the formula of clipped value, which needs old values, and the loss reads none: state "
-            'algorithm "squared value", or "ppo" for either'
+            "not compared with the formula of clipped value, which needs old values, but the loss reads none: state "
+            'algorithm "squared value", or bind a parameter to old_value'
         )
     if boundary.stage == "reward" and algorithm in REWARDED and "ref_logprob" in boundary.reads:
         return (
@@ -239,16 +239,16 @@ def _why_not_of_formula(boundary: Boundary) -> str:
     if "advantage" not in boundary.reads and algorithm not in WITHOUT_ADVANTAGES:
         why, other = "needs advantages, but the loss computes its own", "advantages"
     elif {"value", "returns"} <= boundary.reads:
-        why, other = "has no value loss, but the loss has one", "values"
+        why, other = "has no value loss, but the loss has one", "value loss"
     elif "logits" in boundary.reads:
-        why, other = "reads no logits, but the loss reads them", "logits"
+        why, other = "reads no logits, but the loss reads them", "log-probs"
     elif {"old_logprob", "rollout_logprob"} <= boundary.reads:
-        why, other = "fits with no truncated weight of the rollout log-probs that the loss reads", "weight"
+        why, other = "does not fit with any truncated weight of the rollout log-probs", "weight"
     else:
         return ""
     return (
         f"not compared with the formula of {algorithm}, which {why}: "
-        f"check the function of the {other} and the function of the loss separately, or state no algorithm"
+        f"check the function of the {other} and that of the policy loss separately, or state no algorithm"
     )
 
 
@@ -272,9 +272,8 @@ def _why_wide_range(boundary: Boundary, wide: Mapping[str, float]) -> str:
     numbers = ", ".join(f'"{name}": {x:g}' for name, x in wide.items())
     words = " and ".join(f"{name} {x:g}" for name, x in wide.items())
     return (
-        f"not compared with the formula of {value_of(boundary.claims.algorithm)}: the code of the loss has "
-        f"{words}, which may be a bound of the ratio, expected a range around 1: if this is the range, state "
-        f"numbers={{{numbers}}}"
+        f"not compared with the formula of {value_of(boundary.claims.algorithm)}: in the code of the loss, {words} may "
+        f"be a bound of the ratio instead of its distance from 1: if it is the distance, state numbers={{{numbers}}}"
     )
 
 
@@ -283,7 +282,7 @@ def _note(chosen: Mapping[str, float], boundary: Boundary) -> list[str]:
     known = {n: x for n, x in chosen.items() if boundary.settings["default"].get(n) != x}
     numbers = ", ".join(f'"{name}": {x:g}' for name, x in known.items())
     return (
-        [f"numbers of the formula with which the function agrees: state them with numbers={{{numbers}}}"]
+        [f"the function agrees with its formula for these numbers: state them with numbers={{{numbers}}}"]
         if known
         else []
     )

@@ -195,8 +195,8 @@ def _from_text(text: str, slot: Slot, role: str, path: str, arguments: Arguments
         text = f"{text}[{axes}]"
     if axes_of(slot.annotation) == "list":
         text = text.replace("[K]", "[K list]")
-    array = _is_array(slot, "" if text.split()[-1] in DTYPES else role)
-    return codec_of(text, ROLES[role].column if role else "", array=array)
+    array = _is_array(slot, "" if DTYPES.keys() & text.split()[-1:] else role)
+    return codec_of(text, ROLES[role].column if role else "", array=array, path=path)
 
 
 def _by_name(slot: Slot, role: str, path: str, arguments: Arguments) -> Codec | None:

@@ -157,7 +157,7 @@ def refuse_shared_columns(codecs: Mapping[str, Codec], bind: Mapping[str, Any]) 
             free = [name for alike in _ALIKE if column in alike for name in alike if name not in found]
             example = f', as in bind={{"{unstated[-1]}": "{free[0]}"}}' if free else ""
             raise Unbindable(
-                f"{' and '.join(paths)} are all bound to {column}: state which column {unstated[-1]} is{example}"
+                f"{' and '.join(paths)} get the same column, {column}: state which column {unstated[-1]} is{example}"
             )
 
 
@@ -170,10 +170,13 @@ def refuse_without_reward(codecs: Mapping[str, Codec], stage: Stage, claims: Cla
     parts = dict(codec_paths(codecs))
     if stage != "advantage" or claims.algorithm is None or any(codec.columns & _REWARDS for codec in parts.values()):
         return
-    named = [path for path, codec in parts.items() if codec.columns == {"returns"}] or [*parts]
-    proposal = f': if {named[0]} is the reward, state bind={{"{named[0]}": "reward"}}' if named else ""
+    named = [path for path, codec in parts.items() if codec.columns == {"returns"}]
+    named = named or [path for path, codec in parts.items() if not codec.columns & {"mask", "group"}]
+    proposal = "add a parameter of rewards"
+    if named:
+        proposal = f'if {named[0]} is the reward, state bind={{"{named[0]}": "reward"}}'
     raise Unbindable(
-        f"the function reads no reward, expected a reward, from which {claims.algorithm.value} is computed{proposal}"
+        f"the function reads no reward, expected a reward, from which {claims.algorithm.value} is computed: {proposal}"
     )
 
 

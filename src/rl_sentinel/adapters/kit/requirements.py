@@ -22,7 +22,7 @@ def prompts_repeat_in_order(inputs: Inputs) -> str:
     repeated = len(labels) % len(prompts or [0]) == 0 and labels == prompts * (len(labels) // len(prompts or [0]))
     if repeated:
         return ""
-    return "the prompts do not follow in the same order once per response, and the call groups rows by that order"
+    return "row i does not belong to prompt i modulo the number of prompts, and the call groups rows in this way"
 
 
 def group_sizes(inputs: Inputs) -> list[int]:

@@ -191,7 +191,9 @@ def function_codec(make: Callable[[Any], Any], batch: Batch, name: str = "a func
             names -= {"mask"}  # only its shape is read
     except Exception as error:
         message = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        raise Unbindable(f"{name} raised {message}, expected it to compute an argument from a batch") from error
+        raise Unbindable(
+            f"{name} raised {message}, expected an argument that is computed from a batch: fix the function"
+        ) from error
     if made is ...:
         raise Unbindable(f"{name} returns the placeholder `...`, expected an argument: return its value")
     return FunctionCodec(make, frozenset(names))

@@ -80,15 +80,13 @@ class NamedOutput(Form):
         if not isinstance(output, Tensor):
             raise CallFailed(f"{self.name} of the result is of type {type(output).__name__}, {self._wanted(output)}")
         if output.is_complex():
-            raise CallFailed(
-                f"{self.name} of the result is of dtype {output.dtype}, expected real numbers: return the real part, "
-                "as in result.real"
-            )
+            kind = str(output.dtype).removeprefix("torch.")
+            raise CallFailed(f"{self.name} of the result has dtype {kind}, expected real numbers: return result.real")
         output = self._rows(output, sizes) if self.per_token else self._one_number(output)
         output = sizes.without_extra(output)
         if not self.per_token or sizes.mask is None:
             return output
-        if output.dim() == 1:
+        if output.dim() <= 1:
             output = self._at_trained_tokens(output, sizes.mask, sizes.length)
         if self.decision and output.shape == sizes.mask.shape:
             return ((output > 0) | ~sizes.mask).float()
@@ -102,7 +100,8 @@ class NamedOutput(Form):
             )
         if self.per_token:
             return "expected a tensor with a number for each response or token: return such a tensor"
-        return "expected a tensor with one number: return the tensor, without float() or item()"
+        fix = "return the tensor, without float() or item()" if isinstance(output, float) else "return such a tensor"
+        return f"expected a tensor with one number: {fix}"
 
     def _one_number(self, output: Tensor) -> Tensor:
         """The output as a scalar; it must have exactly one element."""
@@ -115,7 +114,8 @@ class NamedOutput(Form):
 
     def _at_trained_tokens(self, output: Tensor, mask: Tensor, length: Tensor | None) -> Tensor:
         """The number of each response, repeated at its trained tokens."""
-        if self.of_tokens and len(output) != len(mask):
+        whole = output.shape == (len(mask),)
+        if self.of_tokens and not whole:
             expected = [int(length.sum())] if self.packed and length is not None else list(mask.shape)
             raise CallFailed(
                 f"{self.name} of the result has shape {list(output.shape)}, expected {expected}: return a number for "
@@ -125,6 +125,11 @@ class NamedOutput(Form):
             raise CallFailed(
                 f"{self.name} of the result is one number per response, expected one number per token: check "
                 f"the function that returns {self.name} before the sum over tokens"
+            )
+        if not whole:
+            raise CallFailed(
+                f"{self.name} of the result has shape {list(output.shape)}, expected {[len(mask)]} or "
+                f"{list(mask.shape)}: return a number for each response, or for each token of each response"
             )
         return torch.where(mask, output.unsqueeze(1), 0.0)
 

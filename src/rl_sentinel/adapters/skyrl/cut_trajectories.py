@@ -80,7 +80,7 @@ def _config() -> Config:
 
 
 def _several_prompts(inputs: Inputs) -> str:
-    return "" if len(set(inputs.batch.group.tolist())) > 1 else "a batch has at least one prompt, the case one more"
+    return "" if len(set(inputs.batch.group.tolist())) > 1 else "the batch has only one prompt"
 
 
 def _boundary() -> Boundary:

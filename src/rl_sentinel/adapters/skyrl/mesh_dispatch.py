@@ -90,7 +90,7 @@ def pass_on_mesh(  # noqa: PLR0913 - classes and functions of the target
 def _divides(inputs: Inputs) -> str:
     """The reason to skip a batch whose rows do not divide over the data-parallel ranks; empty otherwise."""
     rows = inputs.batch.rows
-    return f"{rows} rows do not divide over {DATA} ranks" if rows % DATA else ""
+    return f"{rows} rows do not divide evenly among {DATA} ranks" if rows % DATA else ""
 
 
 def _pass(layout: Arguments) -> Boundary:

@@ -73,7 +73,7 @@ def logged_prompts(
 
 def fills_ranks(inputs: Inputs) -> str:
     """The reason to skip a batch whose rows do not divide into :data:`RANKS` equal parts; empty otherwise."""
-    return f"the rows do not divide into {RANKS} equal parts" if inputs.batch.rows % RANKS else ""
+    return f"the rows do not divide evenly among {RANKS} ranks" if inputs.batch.rows % RANKS else ""
 
 
 def _logged(target: Target, path: str, kind: str, log: str) -> Boundary:

@@ -77,7 +77,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         return
     scorers = [scored_by for text, scored_by in SCORERS.items() if text in source]
     if not scorers:
-        yield Unbound(path, "policy-loss", "the training step neither calls reward functions, nor a model, nor a judge")
+        yield Unbound(path, "policy-loss", "the training step calls neither reward functions, nor a model, nor a judge")
         return
     for scored_by in scorers:
         yield from bindable(target, _scored(path, scored_by, {"beta": 0.5}))

@@ -127,7 +127,7 @@ def _policy(path: str, config: str) -> Boundary:
 
 def _value(path: str, config: str) -> Boundary:
     """The boundary of the value loss. The ratio is 1 and the mean advantage is 0, so the policy loss is 0."""
-    scores = Computed(frozenset({"returns"}), lambda inputs: inputs.batch.returns[:, 0], "all returns are the score")
+    scores = Computed(frozenset({"returns"}), lambda inputs: inputs.batch.returns[:, 0], "each return is the score")
     known = {"values": Column("value"), "old_values": Column("old_value"), "scores": scores}
     return Boundary(
         path=path,

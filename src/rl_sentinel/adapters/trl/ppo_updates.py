@@ -167,7 +167,7 @@ def value(path: str) -> Boundary:
     """
     settings: Settings = {"value_clip": 0.5}
     mask = Computed(frozenset({"mask"}), _without_final_state, "the loop stores a state that has no token")
-    scores = Computed(frozenset({"returns"}), lambda inputs: inputs.batch.returns[:, 0], "all returns are the score")
+    scores = Computed(frozenset({"returns"}), lambda inputs: inputs.batch.returns[:, 0], "each return is the score")
     known = {"mask": mask, "values": Column("value"), "old_values": Column("old_value"), "scores": scores}
     fixed: Settings = {"gamma": 1.0, "lam": 1.0, "kl_coef": 0.0, "vf_coef": 1.0}
     step = loop_step(path, settings, known, fixed, parts=True)

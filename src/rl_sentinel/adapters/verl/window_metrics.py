@@ -166,7 +166,7 @@ async def _later(*_passed: object, **_options: object) -> dict[str, float]:
 
 
 def _two_steps(inputs: Inputs) -> str:
-    return "" if inputs.batch.rows > 1 else "a run of one step has no weight update after two steps"
+    return "" if inputs.batch.rows > 1 else "the run has only one step, and weights are updated after two"
 
 
 def _boundary() -> Boundary:

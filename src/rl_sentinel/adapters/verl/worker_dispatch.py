@@ -90,7 +90,7 @@ def _divides(inputs: Inputs) -> str:
     """The reason to skip a batch whose rows do not divide over the ranks, if no rows are added; empty otherwise."""
     rows = inputs.batch.rows
     unequal = not inputs.settings["padded"] and rows % RANKS
-    return f"{rows} rows do not divide over {RANKS} ranks" if unequal else ""
+    return f"{rows} rows do not divide evenly among {RANKS} ranks" if unequal else ""
 
 
 def _calls(target: Target, paths: tuple[str, str], copies: int) -> Iterator[Boundary]:

@@ -181,17 +181,15 @@ def _validated(boundary: Boundary, name: str, value: object, batch: Batch) -> Te
     output = boundary.outputs[name]
     sizes = {"B": batch.rows, "T": batch.width}
     shape = [sizes[a] for a in output.axes.split()]
+    expected = f"{shape} (axes {output.axes})" if output.axes else "one number"
     if not isinstance(value, Tensor):
-        message = f"output {name!r} is {type(value).__name__}, expected a tensor {_of(output.axes)}"
+        message = f"output {name!r} is of type {type(value).__name__}, expected a tensor"
+        message += f" of {'shape ' * bool(shape)}{expected}"
         raise Misbehaved(message)
     if list(value.shape) != shape:
-        message = f"output {name!r} has shape {list(value.shape)}, expected {shape}, {_of(output.axes)}"
+        message = f"output {name!r} has shape {list(value.shape)}, expected {expected}"
         raise Misbehaved(message)
     return value
-
-
-def _of(axes: str) -> str:
-    return f"of axes [{axes}]" if axes else "of one number"
 
 
 def _gradients(values: Mapping[str, Tensor], batch: Batch, columns: tuple[str, ...]) -> dict[str, Tensor]:

@@ -42,7 +42,7 @@ def stored(file: Path) -> list[dict[str, Any]]:
         data = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise SentinelError(
-            f"evidence {file} cannot be read ({error.strerror}), expected JSON that an audit wrote"
+            f"evidence {file} cannot be read ({error.strerror}): name a file that audit --json wrote"
         ) from error
     except RecursionError as error:
         raise SentinelError(f"evidence {file} is nested too deeply, expected JSON that an audit wrote") from error
@@ -77,7 +77,7 @@ def _check_draw(law: Law, case: Case) -> None:
     if varied is not None and set(case.draw) != set(varied.draw):
         names = ", ".join(sorted(varied.draw)) or "nothing"
         keys = ", ".join(sorted(case.draw)) or "nothing"
-        raise ValueError(f"draw has {keys}, expected {names} of {law.code}: file was edited, audit again")
+        raise ValueError(f"draw has {keys}, expected {names} of {law.code}: the file was edited, so audit again")
 
 
 def _validated(record: Any, file: Path, prefix: str) -> dict[str, Any]:  # noqa: ANN401 - JSON
@@ -117,5 +117,7 @@ def _validated(record: Any, file: Path, prefix: str) -> dict[str, Any]:  # noqa:
         raise SentinelError(f"evidence {file}[{prefix}constructed_scenario]: {error}") from error
     difference = contradiction(record, law, case)
     if difference:
-        raise SentinelError(f"evidence {file}{difference.replace('[', f'[{prefix}', 1)}: file was edited, audit again")
+        raise SentinelError(
+            f"evidence {file}{difference.replace('[', f'[{prefix}', 1)}: the file was edited, so audit again"
+        )
     return dict(record)

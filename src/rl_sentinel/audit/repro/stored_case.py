@@ -116,8 +116,18 @@ def _check(record: Any, unit: Unit) -> None:  # noqa: ANN401 - plain JSON
             raise SentinelError(f"{place} has {key!r}, {hint}: {_CAUSE}")
     for key, value in expected.items():
         if key in record and record[key] != value:
-            place = f"evidence {record['signature']}[{key}]"
-            raise SentinelError(f"{place} is {shortened(record[key])}, expected {value!r} as in the target: {_CAUSE}")
+            path, found, wanted = _first_difference(key, record[key], value)
+            place = f"evidence {record['signature']}[{path}]"
+            raise SentinelError(f"{place} is {shortened(found)}, expected {wanted!r} as in the target: {_CAUSE}")
+
+
+def _first_difference(path: str, found: Any, wanted: Any) -> tuple[str, Any, Any]:  # noqa: ANN401 - plain JSON
+    """The path of the first setting that differs, and its two values; if they are no mappings, the path and values."""
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        for name in sorted({*found, *wanted}):
+            if found.get(name) != wanted.get(name):
+                return f"{path}.{name}", found.get(name), wanted.get(name)
+    return path, found, wanted
 
 
 def _unbound_reason(path: str, setting: str, bound: Sequence[Boundary], unbound: Sequence[Unbound]) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pydantic
 
 from rl_sentinel.core.errors import SentinelError
-from rl_sentinel.core.phrasing import nearest, shortened
+from rl_sentinel.core.phrasing import bound, nearest, shortened
 
 Level = Literal["fault", "contested", "hazard"]
 
@@ -174,5 +174,5 @@ def _expected(error: Mapping[str, Any]) -> str:
     kinds = {"dict_type": "a table", "model_type": "a table", "string_type": "a string", "list_type": "a list"}
     kinds |= {"string_too_short": "a name", "too_short": "at least one entry"}
     kinds |= {"bool_type": "a boolean", "int_type": "a number", "float_type": "a number"}
-    message = str(error["msg"]).removeprefix("Input should be ")
+    message = bound(str(error["msg"]).removeprefix("Input should be "))
     return kinds.get(str(error["type"]), message)

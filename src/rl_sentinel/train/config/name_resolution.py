@@ -101,7 +101,7 @@ def bind_parameters(
     parameters = {n: p for n, p in signature if n not in columns and p.kind not in _VARIADIC}
     for name in values:
         if name in columns and name in inspect.signature(function).parameters:
-            raise SentinelError(f"{table}.{name} is set, expected no value: the trainer passes this column, remove it")
+            raise SentinelError(f"{table}.{name} is set, expected no value: the trainer passes this column; remove it")
         if name not in parameters:
             fix = nearest(name, parameters) if parameters else "expected no parameters: remove it"
             raise SentinelError(f"{table}.{name} is unknown, {fix}")
@@ -119,10 +119,10 @@ def bind_parameters(
             more = f"; if it is a column of the trainer, call it one of {', '.join(sorted(columns))}" if columns else ""
             fix = f"set it in the recipe{more}"
             if missing[0] == "ref_logprob" and missing[0] not in columns:
-                fix = "remove it, and state the KL to the reference in [kl]"
+                fix = "remove this parameter of the function, and set the KL to the reference in [kl]"
             raise SentinelError(f"{table}.{missing[0]} is missing, expected a value: {fix}")
         expected = "a list of numbers, such as [1.0, 0.5]" if _is_tensor(kind) else _with_article(kind)
-        raise SentinelError(f"{table}.{missing[0]} is missing, expected {expected}: it has no default")
+        raise SentinelError(f"{table}.{missing[0]} is missing, expected {expected}: set it in the recipe")
     return partial(function, **bound)
 
 
@@ -150,4 +150,5 @@ def _convert(key: str, value: object, kind: object) -> object:
 
 def _with_article(kind: object) -> str:
     name = re.sub(r"\b(?:\w+\.)+(?=\w)", "", str(getattr(kind, "__name__", kind)))
+    name = name if name.isidentifier() else "value"
     return f"{'an' if name[:1] in 'aeiou' else 'a'} {name}"

@@ -197,13 +197,14 @@ def _loss_form(
             return dry_run(recipe, choices, loss, choose_tokens, parts=parts)
     except InputError as error:
         own = ":" in recipe.estimator.name
-        if own and str(error).startswith("advantage "):
+        if own and str(error).startswith(("advantage ", "advantage[")):
             returned = f"estimator {recipe.estimator.name!r} returned wrong advantages"
             raise SentinelError(f"{returned} ({error}): fix the function") from error
         if not str(error).startswith("reward["):
             raise
         fix = "lower reward.scale, reward.bias or kl.reward"
-        raise SentinelError(f"reward shaping turns rewards 0 and 1 into invalid numbers ({error}): {fix}") from error
+        wrong = str(error).partition(", expected")[0]
+        raise SentinelError(f"reward shaping turns rewards 0 and 1 into invalid numbers ({wrong}): {fix}") from error
 
 
 def _path_choices(recipe: Recipe, estimator: Callable[..., Tensor]) -> Choices:
@@ -270,8 +271,9 @@ def _held_out(recipe: Recipe, environment: Environment) -> Environment | None:
     changed = recipe.evaluation.environment
     if hasattr(environment, "size") and not any(recipe.environment.parameters.get(k) != v for k, v in changed.items()):
         value = f"has the training data ({', '.join(changed)})" if changed else "is missing"
+        verb = "change" if changed else "set"
         raise SentinelError(
-            f"evaluation.environment {value}, expected held-out data: change a key that selects the data, such as "
+            f"evaluation.environment {value}, expected held-out data: {verb} a key that selects the data, such as "
             "evaluation.environment.file or evaluation.environment.split"
         )
     try:

@@ -4,6 +4,7 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import re
 import sys
 import traceback
 from collections.abc import Callable, Collection, Iterator
@@ -144,6 +145,8 @@ def wrap_function(
             raise SentinelError(f"{what} returned {describe(result)}, expected {expected}: fix the function")
         return result
 
+    if ":" in name and call.__module__:  # the module name of an imported file has a digest
+        call.__module__ = _OWN_MODULE.sub(r"\1", call.__module__)
     return call
 
 
@@ -205,12 +208,19 @@ def check_ready(result: object, _args: tuple[Any, ...]) -> str:
     return "" if isinstance(result, Ready) else "a Ready, the type that signal.path.loss_ready returns"
 
 
+#: The name of an imported file, as ``_import_file`` makes it; the group is the stem of the file.
+_OWN_MODULE = re.compile(r"\bown_(\w+)_[0-9a-f]{16}\b")
+
+
 def describe(value: object) -> str:
     """A value in a few words, for a message."""
     if isinstance(value, Tensor):
         kind = "" if value.dtype == torch.float32 else f" {str(value.dtype).removeprefix('torch.')}"
-        return f"a{kind} tensor of shape {list(value.shape)}" + (" with a gradient" if value.requires_grad else "")
-    return shortened(value)
+        article = "an" if kind.startswith(" int") else "a"
+        return f"{article}{kind} tensor of shape {list(value.shape)}" + (
+            " with a gradient" if value.requires_grad else ""
+        )
+    return _OWN_MODULE.sub(r"\1", shortened(value))
 
 
 def _summary(error: BaseException, function: object = None) -> str:
@@ -223,6 +233,6 @@ def _summary(error: BaseException, function: object = None) -> str:
         return text
     own_file = getattr(getattr(inspect.unwrap(function), "__code__", None), "co_filename", "") if function else ""  # type: ignore[arg-type]  # was called
     frames = [f for f in traceback.extract_tb(error.__traceback__)[1:] if not f.filename.startswith("<frozen")]
-    frames = [f for f in frames if f.filename != __file__]
+    frames = [f for f in frames if f.filename not in (__file__, importlib.__file__)]
     last = next((f for f in reversed(frames) if f.filename == own_file), frames[-1] if frames else None)
     return f"{text}, at {last.filename}:{last.lineno}" if last else text

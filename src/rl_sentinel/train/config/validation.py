@@ -55,8 +55,7 @@ def require_weights(recipe: Recipe, weights: tuple[float, ...]) -> None:
         return
     raise SentinelError(
         f"environment.reward has weights {list(weights)}, expected 1 for each with estimator {recipe.estimator.name}, "
-        f"which weighs the parts itself{f' by {list(own)}' if own else ''}: remove them there"
-        f"{' and set estimator.weight, or set both to the same' if own else ''}"
+        f"which weighs the parts itself: remove them{f', or set them to estimator.weight, {list(own)}' if own else ''}"
     )
 
 
@@ -84,8 +83,8 @@ def _validate_pairs(recipe: Recipe, *, outcome: bool) -> None:
     _validate_url(rollout)
     if recipe.chat is not None and recipe.warm is not None:
         raise SentinelError(
-            "[chat] and [warm] are both set, expected only one of them: the demonstrations of a warm start are not "
-            "rendered with the chat template"
+            "[chat] and [warm] are both set, expected only one of them: remove one, because the demonstrations of "
+            "a warm start are not rendered with the chat template"
         )
     if update.prompts > rollout.prompts:
         raise SentinelError(f"update.prompts is {update.prompts}, expected at most {rollout.prompts} (rollout.prompts)")
@@ -138,7 +137,7 @@ def _validate_kl_control(recipe: Recipe) -> None:
     if not kl.reward and not kl.loss:
         raise SentinelError(
             f"kl.target is {kl.target} with kl.reward and kl.loss 0, expected kl.reward or kl.loss above 0: "
-            "the target adapts this coefficient"
+            "the target adapts one of these coefficients"
         )
     if samples >= kl.horizon / BOUND:
         raise SentinelError(
@@ -209,7 +208,8 @@ def _validate_columns(recipe: Recipe, reads: frozenset[str], parts: tuple[str, .
         )
     if "chosen" not in reads and recipe.loss.chosen is not None:
         raise SentinelError(
-            f"loss.chosen is set, expected no loss.chosen with loss {recipe.loss.name}: this loss does not read it"
+            f"loss.chosen is set, expected no loss.chosen with loss {recipe.loss.name}, which does not read it: "
+            "remove it"
         )
     if "reward_parts" in reads and not parts:
         raise SentinelError(
@@ -223,8 +223,8 @@ def _validate_columns(recipe: Recipe, reads: frozenset[str], parts: tuple[str, .
         )
     if "reward_baseline" in reads and recipe.reward != RewardSettings():
         raise SentinelError(
-            f"reward is set with estimator {estimator}, expected no [reward]: its baseline, the reward of the greedy "
-            "response, is not shaped"
+            f"reward is set with estimator {estimator}, expected no [reward]: the baseline, which is the reward of the "
+            "greedy response, is not shaped"
         )
     if "turn" in reads and rollout.turns > 1 and not rollout.merged:
         raise SentinelError(

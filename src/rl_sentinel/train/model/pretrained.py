@@ -19,7 +19,7 @@ from rl_sentinel.train.model.policy import Policy
 from rl_sentinel.train.model.readout import Readout, logits
 
 #: What ``policy.load`` may name.
-_NAME_ONE = "name a folder of transformers, a model of the Hugging Face Hub, or the folder of a run"
+_NAME_ONE = "name a folder that save_pretrained wrote, a model of the Hugging Face Hub, or the folder of a run"
 
 
 @dataclass(slots=True)
@@ -103,7 +103,7 @@ class PretrainedModel(nn.Module):
         if not lists:
             raise SentinelError(
                 f"policy.load is a {type(self.inner).__name__} without a list of layers, which policy.recompute and "
-                "several processes need: choose another model"
+                "several processes need: train with one process and policy.recompute=false, or choose another model"
             )
         return max(lists, key=len)
 
@@ -151,7 +151,7 @@ class PretrainedTokenizer:
         self._tokenizer, self.ends, self.positions = tokenizer, tuple(dict.fromkeys((*own_ends, *more_ends))), positions
         if not self.ends:
             raise SentinelError(
-                f"policy.load {name} has no end token, expected one or more to end a response: set eos_token in "
+                f"policy.load {name!r} has no end token, expected one or more to end a response: set eos_token in "
                 "tokenizer_config.json, or eos_token_id in generation_config.json"
             )
         self.padding = self.ends[0] if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)

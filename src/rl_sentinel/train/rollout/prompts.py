@@ -77,11 +77,11 @@ def require_length(  # noqa: PLR0913 - the sizes, and their names for the messag
         SentinelError: if it is too long.
     """
     if tokenizer.positions is not None and before + tokens > tokenizer.positions:
-        text = "a prompt with responses and replies" if later else "a prompt"
+        text = f"{before} tokens of prompt, responses and replies" if later else f"a prompt of {before} tokens"
         fix = f"reduce {what}, shorten the prompt" if before < tokenizer.positions else "shorten or remove the prompt"
         fix = f"reduce {what} or rollout.turns, shorten the environment's replies" if later else fix
         raise SentinelError(
-            f"{what} is {tokens} after {text} of {before} tokens{source}, expected at most {tokenizer.positions} in "
+            f"{what} is {tokens} after {text}{source}, expected at most {tokenizer.positions} in "
             f"total: {fix}, or raise policy.positions (with policy.load the model's own limit applies)"
         )
 

@@ -114,7 +114,7 @@ def _build(key: str, table: Mapping[str, Any], columns: Collection[str]) -> Rewa
     try:
         settings = RewardFunctionSettings.model_validate(dict(table))
     except ValidationError as error:
-        first = error.errors()[0]
+        first = next((e for e in error.errors() if e["type"] == "extra_forbidden"), error.errors()[0])
         place = ".".join([key, *map(str, first["loc"])])
         if first["type"] == "missing":
             raise SentinelError(f"{place} is missing, expected a value: add {first['loc'][-1]}") from error

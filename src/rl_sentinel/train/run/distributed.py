@@ -200,7 +200,7 @@ def peer_failure_in_one_line() -> Iterator[None]:
     except RuntimeError as error:
         reason = str(error).partition("\n")[0][:120]
         raise SentinelError(
-            f"an exchange with the other processes failed ({reason}): fix this, or see their messages for the cause"
+            f"an exchange with the other processes failed ({reason}): see their messages for the cause"
         ) from error
 
 

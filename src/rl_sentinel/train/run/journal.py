@@ -20,7 +20,7 @@ from rl_sentinel.train.run.fingerprint import differing_keys
 from rl_sentinel.train.run.run_directory import FURTHER_LOGS, RunDirectory
 
 #: What to do if a log has a line that no run writes.
-_NAME_A_RUN = "no run wrote this, name the folder of a run"
+_NAME_A_RUN = "no run wrote this; name the folder of a run"
 
 
 class Journal:

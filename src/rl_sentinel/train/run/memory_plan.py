@@ -36,11 +36,13 @@ PHASES = (
     ("roots of second moments",),
 )
 
+_LORA = "train with [policy.lora]"
+
 #: What lowers the need of each phase.
 _FIXES = (
     "lower rollout.tokens or rollout.prompts",
     "lower update.rows or update.tokens, set policy.recompute=true",
-    "train with [policy.lora]",
+    _LORA,
 )
 
 #: Rows that the engine of this process decodes at a time.
@@ -55,12 +57,16 @@ SEEN_STEPS = 4
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Bytes by purpose for each process, and its device's memory; on a CPU, its share of the machine's memory."""
+    """Bytes by purpose for each process, and its device's memory; on a CPU, its share of the machine's memory.
+
+    ``lora`` is True if the recipe has LoRA.
+    """
 
     needs: dict[str, int]
     device: str
     available: int
     processes: int
+    lora: bool = False
 
     @property
     def total(self) -> int:
@@ -82,10 +88,10 @@ class MemoryPlan:
         """
         if self.total > self.available:
             has, fix = memory_size(self.available), _FIXES[PHASES.index(max(PHASES, key=self._size_of))]
-            fix = "train with [policy.lora]" if self._stays > self.available else fix
+            fix = _LORA if self._stays > self.available else fix
+            fixes = "choose a smaller policy" if fix == _LORA and self.lora else f"{fix}, or choose a smaller policy"
             raise SentinelError(
-                f"the recipe needs {memory_size(self.total)} on {self.device}, which has {has}: {fix}, or choose a "
-                "smaller policy"
+                f"the recipe needs {memory_size(self.total)} on {self.device}, which has {has}: {fixes}"
             )
 
 
@@ -150,7 +156,7 @@ def plan_memory(recipe: Recipe, *, processes: int = 1) -> MemoryPlan:
         "roots of second moments": FLOAT * trained // processes if device.type == "cuda" else 0,
     }
     available = _available(device) // (processes if device.type == "cpu" else 1)  # processes share a CPU's memory
-    return MemoryPlan({k: v for k, v in needs.items() if v}, str(device), available, processes)
+    return MemoryPlan({k: v for k, v in needs.items() if v}, str(device), available, processes, lora is not None)
 
 
 @dataclass(frozen=True, slots=True)

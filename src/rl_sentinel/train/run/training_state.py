@@ -90,8 +90,8 @@ class TrainingState:
             self.controller = build_kl_controller(recipe.kl, coefficient=float(saved["coefficient"]))
         except (KeyError, ValueError, RuntimeError, TypeError) as error:
             raise SentinelError(
-                f"checkpoint cannot be restored ({reason_of(error)}), expected weights and moments of the recipe's "
-                "model: name another folder with out=DIR"
+                f"checkpoint in {recipe.out} cannot be restored ({reason_of(error)}), expected weights and "
+                "moments of the recipe's model: name another folder with out=DIR"
             ) from error
 
 

@@ -122,7 +122,8 @@ def run_twins(recipe: Recipe, *, perturb: str, cache: Cache, callbacks: Callback
     train(recipe.model_copy(update={"out": str(perturbed_out)}), cache=cache, callbacks=callbacks, wrap_path=wrap_path)
     result = compare_runs(plain, perturbed_out, perturbed)
     if not perturbed and result.differs_at is None:
-        raise SentinelError(f"--perturb {perturb} had no values to perturb in {result.steps} steps: {_FIXES[perturb]}")
+        steps = f"{result.steps} step{'s' * (result.steps != 1)}"
+        raise SentinelError(f"--perturb {perturb} had no values to perturb in {steps}: {_FIXES[perturb]}")
     return result
 
 

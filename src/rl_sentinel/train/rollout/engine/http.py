@@ -69,7 +69,8 @@ class Address:
                     raise SentinelError(
                         f"rollout.url {self.url} did not respond within {self.timeout:g} s at {path}: {RESTART}"
                     ) from error
-                reason_text = " ".join(str(reason).split()) or type(reason).__name__
+                words = str(getattr(reason, "strerror", None) or reason)
+                reason_text = " ".join(words.split()) or type(reason).__name__
         raise SentinelError(f"rollout.url {self.url} failed {self.tries} times at {path} ({reason_text}): {RESTART}")
 
 
