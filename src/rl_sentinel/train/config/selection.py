@@ -211,7 +211,6 @@ def _path_choices(recipe: Recipe, estimator: Callable[..., Tensor]) -> Choices:
     """The recipe's functions for the stages of ``signal.path``."""
     correction, kl = recipe.correction, recipe.kl
     normalization = recipe.reward.normalization
-
     return Choices(
         estimator=estimator,
         rejections=tuple(
