@@ -50,8 +50,11 @@ def test_stated_claims_say_who_stated_them() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("algorithm=gpro", "which does not exist at stage advantage: the nearest is 'grpo' (docs/claims.md)"),
-        ("algorithm=ppo", "which does not exist at stage advantage: the nearest is 'opo' (docs/claims.md)"),
+        (
+            "algorithm=gpro",
+            "but algorithm has no value 'gpro' at stage advantage: the nearest is 'grpo' (docs/claims.md)",
+        ),
+        ("algorithm=ppo", "but algorithm has no value 'ppo' at stage advantage: the nearest is 'opo' (docs/claims.md)"),
         ("skope=group", "but claim 'skope' does not exist: the nearest is 'scope' (docs/claims.md)"),
         ("scope", "expected KEY=VALUE, for example scope=token (docs/claims.md)"),
         ("foo", "expected KEY=VALUE, for example algorithm=grpo (docs/claims.md)"),

@@ -242,7 +242,7 @@ def test_a_broadcast_is_told_with_its_binding() -> None:
         ({"stage": "advantage", "laws": []}, r'laws is \[\], expected at least one code, as in laws=\["MSK001"\]'),
         (
             {"stage": "advantage", "ignore": ["MSK999"]},
-            "ignore: law is 'MSK999', expected a code or name of",
+            "ignore: law is 'MSK999', expected a code or name that",
         ),
         ({"stage": "advantage", "algorithm": 3}, "algorithm is 3, expected a name"),
         ({"stage": "advantage", "algorithm": "gpro"}, "algorithm is 'gpro', which does not exist at stage advantage"),

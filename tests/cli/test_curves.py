@@ -29,7 +29,9 @@ def test_a_run_that_is_given_twice_is_shown_once(tmp_path: Path, capsys: pytest.
 
 
 def test_folder_without_a_run_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert error_line(capsys, "curves", str(tmp_path)).startswith(f"{tmp_path}/metrics.jsonl cannot be read (")
+    assert error_line(capsys, "curves", str(tmp_path)).startswith(
+        f"{tmp_path}/metrics.jsonl does not exist, expected the metrics"
+    )
 
 
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is not None, reason="matplotlib is installed")

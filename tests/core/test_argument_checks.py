@@ -79,5 +79,7 @@ def test_how_a_function_is_called() -> None:
     ):
         takes("weight", lambda old: old, 2, "mask")
     by_name("estimator", lambda reward, *, live: (reward, live))
-    with pytest.raises(InputError, match=r"^estimator takes reward as positional-only, expected a keyword parameter"):
+    with pytest.raises(
+        InputError, match=r"^estimator takes reward by position only, expected a parameter that has a name"
+    ):
         by_name("estimator", lambda reward, /, live: (reward, live))

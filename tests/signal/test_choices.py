@@ -37,7 +37,7 @@ def test_choices_that_exclude_each_other() -> None:
         ({"least": 1.0, "most": 0.0}, "most is 0.0, expected 1.0 or more: it is the upper bound"),
         (
             {"estimator": lambda reward, /: reward},
-            "estimator takes reward as positional-only, expected a keyword parameter",
+            "estimator takes reward by position only, expected a parameter that has a name",
         ),
         ({"estimator": lambda *columns: columns}, "estimator has no named parameter, expected named parameters: "),
         ({"least": torch.nan}, "least is nan, expected a number: a bound cannot be NaN"),

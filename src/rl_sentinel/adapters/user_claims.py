@@ -236,8 +236,9 @@ def parse_claims(texts: Iterable[str], stage: Stage) -> Claims:
         allowed = _values(key, stage)
         value = value if value in allowed else value.replace("seq-", "sequence-")  # verl's spelling
         if value not in allowed:
+            at = f" at stage {stage}" if key == "algorithm" else ""
             raise SentinelError(
-                f"--claim is {text!r}, which does not exist at stage {stage}: {nearest(value, allowed)} ({PAGE})"
+                f"--claim is {text!r}, but {key} has no value {value!r}{at}: {nearest(value, allowed)} ({PAGE})"
             )
         if values.get(key, value) != value:
             raise SentinelError(

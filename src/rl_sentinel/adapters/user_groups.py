@@ -86,7 +86,7 @@ def stated_groups(
     A number that the function holds counts only if the function has rewards, and no argument identifies the prompt.
 
     Raises:
-        Unbindable: if the stated number is not a possible number of responses.
+        Unbindable: if the stated number is not a whole number from 2 to ``_MOST_RESPONSES``.
     """
     for name, size in stated.items():
         if name not in GROUP_SIZES:

@@ -203,10 +203,13 @@ def _require_verdicts(audit: Audit) -> None:
     """Require that at least one law holds or is broken."""
     if audit.counts["holds"] + audit.counts["broken"]:
         return
-    reason = next((v.reason for v in audit.verdicts if v.outcome == "errored"), "")
-    if not reason:
+    first = next((v for v in audit.verdicts if v.outcome == "errored"), None)
+    if first is None:
         raise SentinelError("recipe cannot be certified (no law applies to its signal path): train with --uncertified")
-    raise SentinelError(f"recipe cannot be certified ({reason}): fix the cause, or train with --uncertified")
+    raise SentinelError(
+        f"recipe cannot be certified: no law could be checked, first {first.law} at {first.boundary} ({first.reason}): "
+        "fix the cause, or train with --uncertified"
+    )
 
 
 def _read_certificate(path: Path) -> dict[str, Any] | None:

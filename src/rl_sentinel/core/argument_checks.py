@@ -147,13 +147,16 @@ def by_name(name: str, value: Callable[..., Any]) -> None:
         >>> from rl_sentinel.core.argument_checks import by_name
         >>> by_name("loss", lambda reward, /: reward)
         Traceback (most recent call last):
-        rl_sentinel.core.errors.InputError: loss takes reward as positional-only, expected a keyword parameter: drop the `/`
+        rl_sentinel.core.errors.InputError: loss takes reward by position only, expected a parameter that has a name: drop the `/`, or wrap the function
     """  # noqa: E501 - a message is one line
     function(name, value)
     kinds = {p.name: p.kind for p in inspect.signature(value).parameters.values()}
     for parameter, kind in kinds.items():
         if kind is inspect.Parameter.POSITIONAL_ONLY:
-            raise InputError(f"{name} takes {parameter} as positional-only, expected a keyword parameter: drop the `/`")
+            raise InputError(
+                f"{name} takes {parameter} by position only, expected a parameter that has a name: drop the `/`, "
+                "or wrap the function"
+            )
     if not {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY} & set(kinds.values()):
         hint = "columns are passed by name (pass a module's forward; decorate a wrapper with functools.wraps)"
         raise InputError(f"{name} has no named parameter, expected named parameters: {hint}")

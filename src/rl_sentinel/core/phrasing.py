@@ -124,9 +124,14 @@ def expected(message: str) -> str:
 
     Example:
         >>> from rl_sentinel.core.phrasing import expected
-        >>> expected("Input should be greater than or equal to 1"), expected("Tuple should have 2 items")
-        (', expected 1 or more', ': tuple should have 2 items')
+        >>> expected("Input should be greater than or equal to 1"), expected("Value error, no such file")
+        (', expected 1 or more', ': value error, no such file')
+        >>> expected("Tuple should have at least 1 item after validation, not 0")
+        ', expected at least 1 item'
     """
+    items, after, _ = message.removeprefix("Tuple should have ").partition(" after validation")
+    if after:
+        return f", expected {items}"
     text = message.removeprefix("Input should be ")
     return f": {message.lower()}" if text == message else f", expected {bound(text)}"
 

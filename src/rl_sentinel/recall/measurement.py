@@ -142,7 +142,9 @@ def _sides(bug: Bug, histories: Histories | None) -> _Sides:
         )
     fix = "add releases.last and releases.fixed_in to the bug's row"
     if not bug.parent_commit:
-        raise SentinelError(f"the bug's row has no parent_commit and no releases: add parent_commit, or {fix}")
+        raise SentinelError(
+            f"the bug's row lacks parent_commit, and one of the two releases: add parent_commit, or {fix}"
+        )
     commit = str(bug.parent_commit)[:9]
     raise SentinelError(f"parent_commit is {commit}, which no history in {histories.folder} has: fetch it, or {fix}")
 

@@ -47,9 +47,13 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NarrowAudit:
-    """Verdicts of the boundaries that enter certain functions; ``error`` says why the target could not be audited.
+    """The verdicts of the boundaries that enter selected functions.
 
-    ``entered`` maps a boundary and its setting to those of these functions that it entered.
+    Attributes:
+        error: why the target could not be audited; empty if it was.
+        verdicts: the verdicts.
+        entered: boundary and setting -> the entries of the call trace, ``file:line:name``, that match a selected
+            function.
     """
 
     error: str = ""

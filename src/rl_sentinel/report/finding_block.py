@@ -23,7 +23,7 @@ _VALUE_LINES, _WHERE_LINES = 2, 3
 
 
 def block(findings: Sequence[Finding]) -> list[str]:
-    """The lines of a block, which shows the first finding and lists the other findings as places."""
+    """The lines of a block: the first finding in full, then the boundaries and settings of the other findings."""
     first = findings[0]
     e = first.evidence
     lines = wrapped(f"{level(first)} {first.law} {sentence(e)}", hanging="  ", lines=5)

@@ -37,9 +37,9 @@ def entropy_weights(numbers: Mapping[str, object], kept: Mapping[str, object]) -
 
 
 def with_entropy_of_model(target: Target, boundary: Boundary) -> Boundary:
-    """Leave the formula of the loss undecided, without claims, if the loss depends on tokens that were not sampled.
+    """The boundary, without claims and with the reason, if its loss depends on probabilities of unsampled tokens.
 
-    An example is an entropy bonus, which depends on the probabilities of these tokens.
+    An entropy bonus is an example: such a loss is not compared with a formula. Another boundary is returned unchanged.
     """
     if boundary.stage != "policy-loss" or not boundary.modeled:
         return boundary

@@ -37,7 +37,9 @@ _ANNOTATED: dict[object, Kind] = {
 
 
 def plain_uses(function: Callable[..., Any]) -> dict[str, Use]:
-    """The parameters that a function annotates or uses as plain values; also used keys and attributes of parameters.
+    """The parameters, and keys and attributes of parameters, that a function uses as a text, a flag or a number.
+
+    An annotation of a parameter counts as a use.
 
     Returns:
         path, such as ``cfg.kl_type``, -> its use.

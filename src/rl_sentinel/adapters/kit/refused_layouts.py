@@ -62,7 +62,7 @@ def supported(axes: str, path: str, column: str, *, source: str) -> str:
             f'{"," if container else " and"} {fix}, with bind={{"{name}": "{column}[GK]"}}'
         )
     wide = "token_rewards" if column == "reward" else column
-    if axes == "T":
+    if "B" not in axes and "T" in axes:
         raise Unbindable(
             f"{shape}, of one trajectory, expected [B, T], or for all tokens end to end "
             f'bind={{"{path}": "{wide}[N]"}}: {_ONE_BY_ONE}'
@@ -71,8 +71,8 @@ def supported(axes: str, path: str, column: str, *, source: str) -> str:
     example = f", as in lambda {name}: f({name}.unsqueeze(-1)).squeeze(-1)" if axes == "BT1" else ""
     fix = f", builds {container} and calls yours" if container else f" and calls yours{example}"
     raise Unbindable(
-        f"{shape}, expected one of {expected}: pass a function that takes {name} as [B, T], changes it to "
-        f'[{", ".join(axes)}]{fix}, with bind={{"{name}": "{wide}[B T]"}}'
+        f"{shape}, expected one of {expected}: write a function of {name} [B, T] that changes it to "
+        f'[{", ".join(axes)}]{fix}; check that function with bind={{"{name}": "{wide}[B T]"}}'
     )
 
 

@@ -177,10 +177,11 @@ def _bind_containers(
 def _container_bindings(
     function: Callable[..., Any], parameter: str, bind_inside: Mapping[str, Mapping[str, Any]], arguments: Arguments
 ) -> dict[str, Any] | list[dict[str, Any]]:
-    """A binding for each key that the function reads from a parameter; in a list for a list of dicts or objects.
+    """The binding of each key that the function reads from a parameter, by name.
 
-    Empty if the parameter is not a container. A key with ``...`` gets the codec of its name; unknown keys are reported
-    when the container is bound.
+    A list of one such dict if the parameter is a list of dicts or objects; empty if the parameter is not a container. A
+    key that the user does not bind is bound to ``...``: by its name. Whether that name is known is checked when the
+    container is bound.
 
     Args:
         function: the function.

@@ -69,9 +69,9 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def rates(build: Callable[..., Any], owner: type, cfg: Any, model: str, count: int) -> list[float]:  # noqa: ANN401 - the target's class
-    """Let the trainer build its models; return the learning rates of ``count`` steps, as fractions of the peak.
+    """The learning rates of the first ``count`` optimizer steps of ``model``, as fractions of the peak.
 
-    The schedule is a cosine without warm-up, over the number of steps that the trainer plans.
+    The trainer plans the number of steps when it builds its models; the rates are a cosine without warm-up over them.
     """
     planned: dict[str, int | None] = {}
 

@@ -44,7 +44,7 @@ class Bridge:
     """A fake Megatron-Bridge: it exports a group of experts only if one call has all weights of the group."""
 
     def __init__(self, weights: list[Tensor], *, grouped: bool) -> None:
-        """Store the weights; if ``grouped``, each :data:`_GROUP` consecutive weights form a group."""
+        """Store the weights; if ``grouped``, in groups of :data:`_GROUP` in order (the last may be smaller)."""
         self.weights, self.grouped = weights, grouped
 
     def get_conversion_tasks(self, _module: object) -> list[SimpleNamespace]:

@@ -46,10 +46,11 @@ class Family:
     """A command line, and its claims.
 
     Attributes:
-        settings: numbers by neutral name.
+        settings: numbers of the command line, by this package's names (``clip_low``), else slime's (``kl_loss_coef``).
         claims: the claims.
-        options: other options.
+        options: other options of the command line, by slime's names.
         text: source texts, separated by ``|``; a revision supports the command line if its source contains one of them.
+            Empty for every revision.
     """
 
     settings: Settings

@@ -75,7 +75,7 @@ class Hidden(SimpleNamespace):
     past_key_values = hidden_states = attentions = None
 
     def __getitem__(self, number: int) -> Tensor:
-        """The hidden states ``[1, N, H]`` or ``[B, S, H]``, for 0."""
+        """Entry 0, the last hidden states: ``[1, N, H]`` for packed sequences, ``[B, S, H]`` for padded ones."""
         return (self.states,)[number]
 
 

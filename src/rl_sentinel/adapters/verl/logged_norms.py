@@ -121,7 +121,7 @@ def norms_of_training_worker(  # noqa: PLR0913 - classes of the target, and what
     made = train_in_two_parts(worker_of(worker, engine, loss_function), tensors, data)
     norms = [logged for name, logged in tensors["get"](made, "metrics").items() if name.endswith("grad_norm")]
     if not norms:
-        raise NotApplicable("the worker logs no norm")
+        raise NotApplicable("the worker logs no gradient norm (no metric that ends with grad_norm)")
     return _uses(norms[0], data.batch_size[0])
 
 

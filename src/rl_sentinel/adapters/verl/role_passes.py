@@ -202,7 +202,10 @@ def fills_pieces(inputs: Inputs) -> str:
 
 
 def with_long_prompts(batch: Batch) -> Batch:
-    """The batch of :func:`prompts_differ`, with prompts that fill the pieces of all ranks."""
+    """The batch of :func:`prompts_differ`, with sequences that have a token for each piece.
+
+    If a sequence has fewer than ``PIECES`` tokens, all prompts get that many more.
+    """
     own = prompts_differ(batch)
     short = int((own.prompt_length + own.length).min()) < PIECES
     return replace(own, prompt_length=own.prompt_length + PIECES) if short else own

@@ -204,7 +204,10 @@ def _engine(row: Mapping[str, Any], rollout: Any) -> Engine:  # noqa: ANN401 - o
 
 
 def _rollout(name: str, own: Settings) -> Object:
-    """The configuration of the rollout, with the fields of ``own`` that are set."""
+    """The codec of the rollout's configuration, with the fields of ``own`` that a case sets.
+
+    A field with a dot is one of ``val_kwargs``.
+    """
     fields = {n: IfSet(n) for n in own if "." not in n}
     validation = {n.partition(".")[2]: IfSet(n) for n in own if "." in n}
     parts: dict[str, Codec] = {**constants(name=name, max_model_len=64), **fields}

@@ -120,7 +120,11 @@ def images_of(rows: int, *, some: bool) -> Any:  # noqa: ANN401 - an array of di
 
 
 def add_to_rows(data: Any, *, some: bool, axes: bool) -> list[dict[str, Tensor]]:  # noqa: ANN401 - a DataProto
-    """Add images to the rows of a batch, and axes to positions; return what the model must get beside each row."""
+    """Add images to all rows, or with ``some`` to every second row; with ``axes``, give positions several axes.
+
+    Returns:
+        For each row, the images and the positions that the model must get with its tokens.
+    """
     batch = data.batch
     images = images_of(len(batch["input_ids"]), some=some)
     data.non_tensor_batch[IMAGES] = images

@@ -150,7 +150,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def plays(target: Target, path: str) -> bool:
-    """Whether the loop runs on a prompt of the data set, and its server returns token ids with their log-probs."""
+    """Whether the release has this loop and can import it, and the loop's source reads ``log_probs``.
+
+    The server of such a loop returns token ids with their log-probs.
+    """
     needed = (path, BASE, RESPONSE)
     if not all(map(target.has, needed)) or target.fails(path):
         return False

@@ -31,7 +31,10 @@ class View(NamedTuple):
 
 @dataclass(slots=True)
 class Marker:
-    """A fake ``Ask`` that repeats the recorded results of a law's calls, with a unique mark instead of each number."""
+    """A fake ``Ask`` that repeats the recorded results of a law's calls, with marks instead of the outputs' numbers.
+
+    A mark tells the run and the cell; the outputs of one run have the same marks. Gradients keep their numbers.
+    """
 
     boundary: Boundary
     answers: Sequence[Observation]

@@ -32,7 +32,10 @@ class Moves(Expectation):
     key: str = field(default="", kw_only=True)
 
     def measure(self) -> Measured | None:
-        """A distance of 1 if an output that must move does not move, else 0; None if no output must move."""
+        """A distance of 1 if the output does not move as it must at a position of ``where``, else 0.
+
+        None if ``where`` has no position.
+        """
         where = torch.ones_like(self.moved) if self.where is None else self.where
         return Measured(float(bool(self.broken().any())), 0.0) if bool(where.any()) else None
 

@@ -49,7 +49,7 @@ class Code:
     names: dict[str, object]
 
     def bind(self, name: str, value: object) -> str:
-        """Make an object available to the lines, under a name that no parameter has."""
+        """Store an object for the lines, and return its name there: ``name`` after an underscore."""
         self.names[f"_{name}"] = value
         return f"_{name}"
 

@@ -38,12 +38,13 @@ def loss(  # noqa: PLR0913 - three columns, their mask, three bounds and the agg
     .. math:: L_t = -A_t \, \operatorname{sg}[\min(\rho_t, c)] \log \pi_t \, [t \in K], \quad
         \rho_t = \exp(\log \pi_t - \log \pi^{old}_t)
 
-    :math:`K` are the tokens that are not dropped. A token is dropped if the KL of the old to the current policy, over
-    the two outcomes "this token" and "any other token", is above ``clip_high`` and the advantage would raise a
-    probability that has risen, or above ``clip_low`` and the advantage would lower a probability that has fallen.
+    :math:`c` is ``ceiling``, and :math:`K` are the tokens that are not dropped. A token is dropped if the KL of the old
+    to the current policy, over the two outcomes "this token" and "any other token", is above ``clip_high`` and the
+    advantage would raise a probability that has risen, or above ``clip_low`` and the advantage would lower a
+    probability that has fallen.
 
     Args:
-        logprob: log-probs of the current policy, in nats, at most 0; the gradient is taken to these.
+        logprob: log-probs of the current policy, in nats, at most 0; the gradient is taken with respect to these.
         old_logprob: log-probs of the policy before the update, in nats, at most 0.
         advantage: advantage per token, in reward units or standard deviations.
         mask: True on trained tokens; other values are ignored.

@@ -95,4 +95,7 @@ def encode_text(tokenizer: Tokenizer, text: str, source: str = "") -> tuple[int,
     try:
         return tokenizer.encode(text)
     except SentinelError as error:
-        raise SentinelError(f"{error}: change the text of the environment{source}, or use policy.load") from error
+        raise SentinelError(
+            f"{error}: change the text of the environment{source} or chat.template, or load a model with more tokens "
+            "(policy.load)"
+        ) from error

@@ -190,8 +190,13 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     """
     try:
         text = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError as error:
+        raise SentinelError(
+            f"{path} does not exist, expected the metrics of a run: wait for the first step, or name the folder of "
+            "another run"
+        ) from error
     except OSError as error:
-        raise SentinelError(f"{path} cannot be read ({error.strerror}): name the folder of a run") from error
+        raise SentinelError(f"{path} cannot be read ({error.strerror}), expected a file with metrics") from error
     except ValueError as error:
         raise SentinelError(f"{path} is not UTF-8 ({error}), expected a JSON object per line: {_NAME_A_RUN}") from error
     if not text:

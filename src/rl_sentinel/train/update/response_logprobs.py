@@ -43,11 +43,15 @@ def response_logprobs(
 def squared_probabilities(
     policy: Policy, laid: Laid, rows: Int[Tensor, " n"], *, temperature: float
 ) -> Float[Tensor, "n T"]:
-    """The sum of squared probabilities over the vocabulary at each response token; exactly 0 after a response."""
+    """The sum of squared probabilities over the vocabulary at each response token, at the temperature.
+
+    Exactly 0 after a response.
+    """
 
     def of(states: Tensor, weight: Tensor | None, token: Tensor, mask: Tensor) -> Tensor:  # noqa: ARG001 - as above
         if weight is None:
-            return torch.softmax(states.float() / temperature, dim=-1).square().sum(dim=-1) * mask
+            squares = torch.softmax(states.float() / temperature, dim=-1).square().sum(dim=-1)
+            return torch.where(mask, squares, 0.0)
         return squared_probabilities_from_hidden(states, weight, mask=mask, temperature=temperature)
 
     return _computed(policy, laid, rows, of)
