@@ -1,9 +1,12 @@
-"""Boundary of verl's agent loop on prompts with images: the images of each padded row, from a plain processor."""
+"""Boundary of verl's agent loop on prompts with images: the images of each padded row."""
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.value_codecs import Constant, knobs
@@ -33,13 +36,21 @@ class Features(dict[str, Any]):
 
 
 class ImageProcessor:
-    """A fake processor of a model whose tokens have one position each; an image is the number of its row."""
+    """A fake processor of any class; an image is the number of its row.
+
+    Releases since 2026 bind ``get_rope_index`` of the model to its processor, and some call it for all models.
+    """
 
     image_processor = object()
 
     def __call__(self, *, images: Sequence[int] | None = None, **_about: object) -> Features:
         """The tensors of the image, if there is one; those of the text are not read."""
         return Features(image_of(images[0]) if images else {})
+
+    @staticmethod
+    def get_rope_index(*, input_ids: Tensor, **_about: object) -> tuple[Tensor, None]:
+        """Positions of the tokens on three axes."""
+        return torch.arange(input_ids.shape[1]).expand(3, 1, -1), None
 
 
 class DecodingTokenizer(agent_loop.PaddingTokenizer):
@@ -97,5 +108,5 @@ def _with_images(made: Boundary, key: str) -> Boundary:
         outputs={"other images": Output("B", "samples", "columns_of_others", at=Use("off"), form=PerRow("list"))},
         settings={name: {"some": chosen["some"]} for name, chosen in FAMILIES.items() if not chosen["axes"]},
         claims=_DOCS,
-        reach="a data set with images, and a model with vision whose tokens have one position each",
+        reach="a data set with images, and a model with vision",
     )
