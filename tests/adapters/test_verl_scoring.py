@@ -25,6 +25,7 @@ from rl_sentinel.adapters.verl.rewards import GroundTruths
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.codec import Inputs, Sizes
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
+from rl_sentinel.laws.nonsense_accepted import LAW as CFG003
 
 NAIVE = "verl/workers/reward_manager/naive.py"
 
@@ -46,6 +47,13 @@ PRIME = """
             for row, mask in enumerate(data.batch["attention_mask"][:, data.batch["prompts"].shape[1]:]):
                 out[row, mask.sum() - 1] = found[row]
             return out
+"""
+
+DAPO = """
+    class DAPORewardManager:
+        def __init__(self, tokenizer, num_examine, compute_score, reward_fn_key, max_resp_len, overlong_buffer_cfg):
+            buffer, limit = overlong_buffer_cfg.len, max_resp_len
+            assert ACCEPTS, "the overlong buffer must be a part of the response"
 """
 
 LOOP = """
@@ -143,6 +151,23 @@ def test_a_manager_of_the_first_reward_loop(loads: Loads, old: str, new: str) ->
     target = loads(FRAMEWORK, tree, {"omegaconf/__init__.py": OMEGACONF})
     boundary = bound(FRAMEWORK, target)["DAPORewardLoopManager", "overlong"]
     check_verdict(REF001, boundary, "overlong", target, found=old != new)
+
+
+@pytest.mark.parametrize(
+    ("accepts", "sound"),
+    [
+        ("0 < buffer <= limit", True),
+        ("buffer <= limit", False),
+        ("0 < buffer", False),
+        ("0 < buffer < limit", False),  # refuses the widest buffer, which is valid
+    ],
+)
+def test_settings_of_the_overlong_penalty(loads: Loads, accepts: str, sound: bool) -> None:
+    tree = files() | {"verl/workers/reward_manager/dapo.py": DAPO.replace("ACCEPTS", accepts)}
+    target = loads(FRAMEWORK, tree, {"omegaconf/__init__.py": OMEGACONF})
+    setting = "overlong buffer of the whole response"
+    boundary = bound(FRAMEWORK, target)["DAPORewardManager", setting]
+    check_verdict(CFG003, boundary, setting, target, found=not sound)
 
 
 def test_a_worker_of_a_cluster() -> None:

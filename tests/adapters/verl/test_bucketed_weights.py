@@ -84,7 +84,11 @@ WORKER = """
             def take(bucket, last):
                 every.update((name, OWN) for name, weight in bucket)
                 if not adapter:
+                    buffers = dict(self.model_runner.model.named_buffers())
                     self.model_runner.model.load_weights(bucket)
+                    for name, weight in bucket:
+                        if name in COPIED:
+                            buffers[name].copy_(weight)
                 elif WHEN:
                     self.add_lora(TensorLoRARequest(lora_int_id=5, lora_tensors=dict(every)))
 
@@ -102,7 +106,7 @@ VLLM = """
     TensorLoRARequest = None
 """
 
-SOUND = {"LATER": "end + size", "OWN": "weight.clone()", "WHEN": "last"}
+SOUND = {"LATER": "end + size", "OWN": "weight.clone()", "WHEN": "last", "COPIED": "buffers"}
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
@@ -131,10 +135,11 @@ def test_answers_and_reads_back(loads: Loads) -> None:
         ({"LATER": "0"}, set(bucketed_weights.FAMILIES)),
         ({"OWN": "weight"}, {"adapter", "adapter in buckets"}),
         ({"WHEN": "True"}, {"adapter in buckets"}),
+        ({"COPIED": "()"}, {"weights and buffers"}),
     ],
 )
 def test_found_where_broken_alone(loads: Loads, broken: dict[str, str], where: set[str]) -> None:
-    """Weights on top of each other, an adapter in memory that is reused, and one of which a bucket is served alone."""
+    """Weights on top of each other, an adapter in reused memory, one bucket of it alone, and no buffers."""
     target, every = _bound(loads, **broken)
     judgements = {setting: judged_at(PLC004, one, setting, target) for setting, one in every.items()}
     assert all(judgement.tried for judgement in judgements.values())

@@ -58,7 +58,7 @@ ACTOR = """
                     share = SHARE
                     (loss * share).backward()
                     logged["actor/pg_loss"].append(float(policy_loss * (TERM)))
-                    logged["actor/kl_loss"].append((kl * WEIGHT).item())
+                    logged["actor/kl_loss"].append((kl * (WEIGHT)).item())
                 self._optimizer_step()
             self.actor_optimizer.zero_grad()
             return logged
@@ -85,10 +85,13 @@ SHARE = "len(mask) / len(data)"
 LIVE = "mask.any(1).sum() / data.batch['response_mask'].any(1).sum().clamp(min=1)"
 TERM = f"{WEIGHT} if mode == 'token-mean' else {LIVE} / share"
 
+#: What makes the mean of the micro-batches' numbers that of the last micro-batch.
+LAST = "float(start + size >= len(data)) / share"
+
 
 def _tree(  # noqa: PLR0913 - the places of the specimen
     sign: str = "+",
-    weight: str = WEIGHT,
+    weight: str = TERM,
     trained: str = "mask",
     scale: str = SCALE,
     share: str = SHARE,
@@ -184,6 +187,15 @@ def test_mean_of_means(loads: Loads, weight: str, found: bool) -> None:
 def test_logged_loss(loads: Loads, setting: str, term: str, found: bool) -> None:
     """A mean over micro-batches of losses that are already shares of the batch divides by their number twice."""
     tried, broken = _judged(loads, MET005, _tree(term=term), setting)
+    assert tried > 0
+    assert broken is found
+
+
+@pytest.mark.parametrize(("weight", "found"), [(TERM, False), (LAST, True)])
+@pytest.mark.parametrize("setting", ["token-mean", "seq-mean-token-mean"])
+def test_logged_kl(loads: Loads, setting: str, weight: str, found: bool) -> None:
+    """The KL of all micro-batches, not that of the last one."""
+    tried, broken = _judged(loads, MET005, _tree(weight=weight), setting)
     assert tried > 0
     assert broken is found
 

@@ -40,7 +40,7 @@ SET = """
         rows = layers_topk_idx.values() if PACKED else layers_topk_idx[attention_mask]
         if mpu.get_pipeline_model_parallel_rank() >= tf_config.pipeline_model_parallel_size:
             raise ValueError("the stage does not exist")
-        offset = get_transformer_layer_offset(tf_config, vp_stage=vp_rank)
+        offset = get_transformer_layer_offset(tf_config, vp_stage=CHUNK)
         dense = 0 if tf_config.moe_layer_freq == 1 else tf_config.moe_layer_freq.count(0)
         whole = rows.shape[1] == tf_config.num_layers
         for n, router in enumerate(model.decoder):
@@ -50,11 +50,19 @@ SET = """
 
 PLACE = "layer if whole else layer - dense"
 
+#: The settings with several stages or chunks, and those with a dense layer whose routes are of all layers.
+STAGED = {name for name in router_replay.SETTINGS if "stage" in name}
+DENSE = {name for name in router_replay.SETTINGS if "dense" in name and "recorded" not in name}
 
-def _bound(loads: Loads, place: str = PLACE, packed: str = "layers_topk_idx.is_nested") -> tuple[Target, Boundary]:
+
+def _bound(
+    loads: Loads, place: str = PLACE, packed: str = "layers_topk_idx.is_nested", chunk: str = "vp_rank"
+) -> tuple[Target, Boundary]:
     tree = files()
     tree["verl/utils/megatron/router_replay_patch.py"] = PATCH
-    tree["verl/utils/megatron/router_replay_utils.py"] = SET.replace("PLACE", place).replace("PACKED", packed)
+    tree["verl/utils/megatron/router_replay_utils.py"] = (
+        SET.replace("PLACE", place).replace("PACKED", packed).replace("CHUNK", chunk)
+    )
     target = loads(FRAMEWORK, tree)
     return target, the_only(router_replay.boundaries(target))
 
@@ -70,10 +78,10 @@ def test_answers_and_reads_back(loads: Loads, packed: str) -> None:
     ("place", "wrong"),
     [
         (PLACE, set()),
-        ("layer - dense", {"a dense layer"}),  # by the number of the router
-        ("n + offset", {"a dense layer"}),  # by its place in its stage
-        ("n", {"a dense layer", "second stage"}),
-        ("min(layer, rows.shape[1] - 1)", {"a dense layer, recorded routes"}),
+        ("layer - dense", DENSE),  # by the number of the router
+        ("n + offset if whole else layer - dense", {"a dense layer"}),  # by its place in its stage
+        ("n", STAGED | DENSE),
+        ("min(layer, rows.shape[1] - 1)", {name for name in router_replay.SETTINGS if "recorded" in name}),
         ("slice(layer, layer + 2)", set(router_replay.SETTINGS)),  # the routes of two layers
     ],
 )
@@ -81,6 +89,12 @@ def test_routes_of_other_layers(loads: Loads, place: str, wrong: set[str]) -> No
     target, boundary = _bound(loads, place)
     for name in boundary.settings:
         check_verdict(TOK001, boundary, name, target, found=name in wrong)
+
+
+def test_routes_of_the_first_chunk(loads: Loads) -> None:
+    """All chunks get the routes of the first one."""
+    target, boundary = _bound(loads, "n + offset if whole else layer - dense", chunk="0")
+    check_verdict(TOK001, boundary, "second stage in chunks", target, found=True)
 
 
 def test_releases_without_replay(loads: Loads) -> None:

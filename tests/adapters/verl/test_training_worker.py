@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, bound, judged_at
+from adapters.checks import Loads, bound, judged_at, rewritten
 from adapters.kit.round_trip import check_round_trips
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
@@ -95,6 +95,11 @@ ENGINE = """
                 for name, values in logged.items():
                     values.append(about["metrics"][name])
             return {"metrics": logged}
+
+        def lr_scheduler_step(self):
+            used = self.lr_scheduler.get_last_lr()[0]
+            self.lr_scheduler.step()
+            return RATE
 """
 
 WORKER = """
@@ -120,6 +125,7 @@ WORKER = """
                 ]
             metrics = {"used": [psutil.virtual_memory().used + get_torch_device().max_memory_allocated()]}
             metrics["grad_norm"] = [output["metrics"]["grad_norm"] for output in outputs]EACH
+            metrics["lr"] = [self.engine.lr_scheduler_step()]
             for name in ("kl_loss", "actor/pg_loss"):
                 own = [sum(output["metrics"][name]) for output in outputs]
                 everyone = [None] * self.engine.get_data_parallel_size()
@@ -134,13 +140,18 @@ REDUCE = """
 """
 
 #: The loss is scaled by the number of ranks, since gradients are averaged, and logs are averaged over ranks too.
-SOUND = {"SCALE": 'data["dp_size"]', "OVER": "", "TERM": "pg_loss", "EACH": "", "TIMES": 'data["epochs"]'}
+SOUND = {
+    "SCALE": 'data["dp_size"]',
+    "OVER": "",
+    "TERM": "pg_loss",
+    "EACH": "",
+    "TIMES": 'data["epochs"]',
+    "RATE": "used",
+}
 
 
 def _load(loads: Loads, **fault: str) -> Target:
-    loss, worker = LOSS, WORKER
-    for name, text in {**SOUND, **fault}.items():
-        loss, worker = loss.replace(name, text), worker.replace(name, text)
+    loss, engine, worker = (rewritten(source, {**SOUND, **fault}) for source in (LOSS, ENGINE, WORKER))
     return loads(
         FRAMEWORK,
         files(checked=False)
@@ -148,7 +159,7 @@ def _load(loads: Loads, **fault: str) -> Target:
             "verl/utils/tensordict_utils.py": TENSORS,
             "verl/utils/metric/__init__.py": REDUCE,
             "verl/workers/utils/losses.py": loss,
-            "verl/workers/engine/fsdp/transformer_impl.py": ENGINE,
+            "verl/workers/engine/fsdp/transformer_impl.py": engine,
             "verl/workers/engine_workers.py": worker,
         },
     )
@@ -162,7 +173,8 @@ def test_reads_back(loads: Loads) -> None:
     """Columns, settings and arguments survive the round trip, in both modes."""
     target = _load(loads)
     mine = _boundaries(target)
-    assert set(mine) == {"token-mean", "seq-mean-token-mean", "two mini-batches", "one epoch", "two epochs"}
+    modes = {"token-mean", "seq-mean-token-mean"}
+    assert set(mine) == {*modes, "two mini-batches", "one epoch", "two epochs", "warm-up"}
     check_round_trips(target, list(mine.values()))
 
 
@@ -176,6 +188,7 @@ FAULTS: list[tuple[Law, str, dict[str, str]]] = [
     (DAT002, "two mini-batches", {"EACH": "[-1:]"}),  # the norm of the last mini-batch alone
     (DAT002, "one epoch", {"TIMES": "2"}),
     (DAT002, "two epochs", {"TIMES": "1"}),
+    (REF001, "warm-up", {"RATE": "self.lr_scheduler.get_last_lr()[0]"}),  # the rate of the next update
 ]
 
 

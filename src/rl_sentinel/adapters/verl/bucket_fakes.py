@@ -12,6 +12,7 @@ from torch import Tensor, nn
 #: Seconds for which a side waits for the other one, before it fails.
 _PATIENCE = 20.0
 
+_NAME = "model.layers.{}.q_proj.weight"
 _WEIGHT = r"(?:base_model\.model\.)?model\.layers\.(\d+)\.q_proj\.(?:lora_A\.)?weight"
 
 
@@ -97,21 +98,27 @@ class Memory:
 
 
 class Model(nn.Module):
-    """A fake of vLLM's model, whose weights are named as in a checkpoint."""
+    """A fake of vLLM's model, with the names of a checkpoint. With ``buffers``, every second weight is a buffer."""
 
-    def __init__(self, shapes: list[torch.Size]) -> None:
+    def __init__(self, shapes: list[torch.Size], *, buffers: bool = False) -> None:
         """Start with NaN."""
         super().__init__()
         self.weights = nn.ParameterDict(
             {str(n): nn.Parameter(torch.full(shape, torch.nan)) for n, shape in enumerate(shapes)}
         )
+        self.of_buffers = {n for n in range(len(shapes)) if buffers and n % 2 == 1}
+
+    def named_buffers(self, *_passed: object, **_options: object) -> Iterator[tuple[str, Tensor]]:
+        """The buffers, without copies."""
+        return ((_NAME.format(n), self.weights[str(n)].detach()) for n in sorted(self.of_buffers))
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> set[str]:
-        """Copy each weight into its parameter, as a weight loader does."""
+        """Copy each weight into its parameter; weight loaders skip buffers."""
         loaded = set[str]()
         for name, weight in weights:
-            self.weights[str(layer_of(name))].data.copy_(weight)
-            loaded.add(name)
+            if (layer := layer_of(name)) not in self.of_buffers:
+                self.weights[str(layer)].data.copy_(weight)
+                loaded.add(name)
         return loaded
 
 
@@ -151,6 +158,6 @@ def layer_of(name: str) -> int:
 
 def named(weights: list[Tensor], *, adapter: bool) -> Iterator[tuple[str, Tensor]]:
     """Temporary copies of the weights, with the names that the trainer gives them."""
-    pattern = "base_model.model.model.layers.{}.q_proj.lora_A.weight" if adapter else "model.layers.{}.q_proj.weight"
+    pattern = "base_model.model.model.layers.{}.q_proj.lora_A.weight" if adapter else _NAME
     for number, weight in enumerate(weights):
         yield pattern.format(number), weight.clone()

@@ -40,9 +40,13 @@ _LORA = "actor_rollout_ref.model.lora_rank above 0, actor_rollout_ref.model.lora
 
 #: Setting -> the weights that are sent, and the options that reach it.
 FAMILIES: Mapping[str, tuple[Settings, str]] = {
-    "weights": ({"adapter": False, "bucket": NARROW}, f"{_VLLM}, {_MORE}"),
-    "adapter": ({"adapter": True, "bucket": WIDE}, f"{_VLLM}, {_LORA}"),
-    "adapter in buckets": ({"adapter": True, "bucket": NARROW}, f"{_VLLM}, {_LORA}, {_MORE}"),
+    "weights": ({"adapter": False, "buffers": False, "bucket": NARROW}, f"{_VLLM}, {_MORE}"),
+    "weights and buffers": (
+        {"adapter": False, "buffers": True, "bucket": NARROW},
+        f"{_VLLM}, {_MORE}, a model with buffers that training changes",
+    ),
+    "adapter": ({"adapter": True, "buffers": False, "bucket": WIDE}, f"{_VLLM}, {_LORA}"),
+    "adapter in buckets": ({"adapter": True, "buffers": False, "bucket": NARROW}, f"{_VLLM}, {_LORA}, {_MORE}"),
 }
 
 _CLAIMS = claims(
@@ -52,8 +56,9 @@ _CLAIMS = claims(
 )
 _PRODUCED = (
     "vllm_rollout.py, update_weights: the worker's update_weights_from_ipc, then a BucketedWeightSender of "
-    "checkpoint_engine.update_weights_bucket_megabytes; vLLM's LRUCacheWorkerLoRAManager.add_adapter: an id that is "
-    "served already is not loaded again; it keeps the tensors of the request"
+    "checkpoint_engine.update_weights_bucket_megabytes; transformer_impl.py of FSDP, get_per_tensor_param: the state "
+    "dict, with buffers; vLLM's LRUCacheWorkerLoRAManager.add_adapter: an id that is served already is not loaded "
+    "again; it keeps the tensors of the request"
 )
 
 
@@ -72,6 +77,7 @@ def weights_after_transfer(  # noqa: PLR0913 - functions of the target, and the 
     rows: list[list[float]],
     *,
     adapter: bool,
+    buffers: bool,
     bucket: int,
 ) -> dict[str, list[Tensor]]:
     """Send one weight per row to a worker, in buckets of ``bucket`` bytes.
@@ -79,7 +85,8 @@ def weights_after_transfer(  # noqa: PLR0913 - functions of the target, and the 
     Returns the weights that the worker has after the sender's memory is used for other tensors.
     """
     layers = [torch.tensor(row) for row in rows]
-    model, lora, memory, link = Model([layer.shape for layer in layers]), LoraWorker(), Memory(), Link()
+    model = Model([layer.shape for layer in layers], buffers=buffers)
+    lora, memory, link = LoraWorker(), Memory(), Link()
     runner = SimpleNamespace(model=model, vllm_config=SimpleNamespace(speculative_config=None, model_config=None))
     receiver = bare_instance(
         owner,
@@ -161,7 +168,7 @@ def _boundary(name: str) -> Boundary:
         arguments={
             **functions(method=PATH, owner=OWNER, sender=SENDER),
             "rows": EachRow(RowTokens("rollout_logprob")),
-            **knobs("adapter", "bucket"),
+            **knobs("adapter", "buffers", "bucket"),
         },
         produced_by={"rows": _PRODUCED},
         outputs=row_outputs(Use("weights"), "rollout_logprob"),

@@ -50,8 +50,8 @@ LOGGED: Mapping[str, Output] = {
     "actor/ppo_kl": Output("", "nats", "kl.k1", over="live"),
 }
 
-#: The policy loss that is logged, which is aggregated like the loss.
-TERM = "actor/pg_loss"
+#: Terms of the loss that are logged, which are aggregated like the loss.
+TERMS: Mapping[str, str] = {"actor/pg_loss": "loss.policy", "actor/kl_loss": "loss.kl"}
 
 #: Claimed only for sequence means: with a token mean, unequal micro-batches change the loss (SPL001).
 _BY_TOKENS = claims(
@@ -89,8 +89,8 @@ def update_of(target: Target, mode: str, source: str, *, masked: bool) -> Bounda
     trained tokens.
     """
     by_tokens = mode == "token-mean"
-    term = {TERM: Output("", "", "loss.policy", over="live" if by_tokens else "rows")}
-    every = {**(LOGGED if by_tokens else {}), **term}
+    terms = {name: Output("", "", term, over="live" if by_tokens else "rows") for name, term in TERMS.items()}
+    every = {**terms, **(LOGGED if by_tokens else {})}
     logged = {name: output for name, output in every.items() if name in source}
     step = _step(target, _vanilla(target, mode, source), source)
     loss = Output("", "", "loss", at=Use("made")["losses"], form=Total())

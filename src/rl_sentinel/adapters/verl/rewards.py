@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from rl_sentinel.adapters.kit.codecs import Column, ResponseMask
 from rl_sentinel.adapters.kit.containers import Object, Table
 from rl_sentinel.adapters.kit.forms import AfterPrompt, Padded
 from rl_sentinel.adapters.kit.requirements import no_empty_response, within_limit
+from rl_sentinel.adapters.kit.result_forms import Accepted
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob, constants
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import data_proto, section
@@ -88,6 +89,19 @@ _PAYS = claims(
     algorithm="outcome less the overlong penalty at the last response token",
 )
 
+#: Settings of the penalty -> why they must be refused; and the widest buffer, which must be accepted.
+_NONSENSE: Mapping[str, tuple[Settings, str]] = {
+    "no overlong buffer": ({**OVERLONG, "buffer": 0}, "the penalty is divided by the length of the buffer"),
+    "overlong buffer above the limit": ({**OVERLONG, "buffer": 7}, "the buffer is a part of the response"),
+}
+_WIDEST: Mapping[str, Settings] = {"overlong buffer of the whole response": {**OVERLONG, "buffer": 6}}
+
+_VALIDATES = claims(
+    "dapo.py, __init__: asserts the settings of the penalty",
+    refused={name: why for name, (_, why) in _NONSENSE.items()},
+    accepted=dict.fromkeys(_WIDEST, "the buffer is not longer than the response"),
+)
+
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """One boundary per reward manager; DAPO's manager is bound only with the overlong penalty."""
@@ -105,7 +119,19 @@ def _managers(target: Target, name: str, path: str) -> Iterator[Boundary]:
     if name == "naive":
         yield _boundary(target, path, name, "prompts with text", {}, WORD)
     elif "overlong_buffer_cfg" in inspect.getsource(target.find(path)):
-        yield _boundary(target, path, name, "overlong", OVERLONG)
+        yield (made := _boundary(target, path, name, "overlong", OVERLONG))
+        if len(made.steps) > 1:  # the first one creates the manager
+            yield replace(
+                made,
+                stage="config",
+                steps=made.steps[:1],
+                reads=frozenset(),
+                unused=frozenset(),
+                outputs={"accepted": Output("", "", "accepted", at=Use("manager"), form=Accepted())},
+                settings={**_WIDEST, **{name: knobs for name, (knobs, _) in _NONSENSE.items()}},
+                claims=_VALIDATES,
+                requires=(),
+            )
 
 
 def _boundary(  # noqa: PLR0913 - the parts in which they differ

@@ -31,12 +31,18 @@ PATCH = "verl.utils.megatron.router_replay_patch.apply_router_replay_patch"
 #: Layers of the model, pipeline stages of the setting with several, and experts per token.
 LAYERS, STAGES, CHOSEN = 4, 2, 2
 
+_WHOLE: Settings = {"dense": 0, "recorded": False, "stage": -1, "chunks": 1}
+
 #: ``dense`` layers without experts come first. ``recorded`` routes come from this trainer and have only MoE layers.
+#: A stage of several ``chunks`` has one layer per chunk (virtual pipeline stages).
 SETTINGS: Mapping[str, Settings] = {
-    "experts in all layers": {"dense": 0, "recorded": False, "stage": -1},
-    "a dense layer": {"dense": 1, "recorded": False, "stage": -1},
-    "a dense layer, recorded routes": {"dense": 1, "recorded": True, "stage": -1},
-    "second stage": {"dense": 0, "recorded": False, "stage": 1},
+    "experts in all layers": _WHOLE,
+    "a dense layer": {**_WHOLE, "dense": 1},
+    "a dense layer, recorded routes": {**_WHOLE, "dense": 1, "recorded": True},
+    "second stage": {**_WHOLE, "stage": 1},
+    "a dense layer, second stage, recorded routes": {**_WHOLE, "dense": 1, "recorded": True, "stage": 1},
+    "second stage in chunks": {**_WHOLE, "stage": 1, "chunks": 2},
+    "a dense layer, first stage in chunks": {**_WHOLE, "dense": 1, "stage": 0, "chunks": 2},
 }
 
 _ROUTED = (
@@ -80,20 +86,23 @@ def wrong_routes(  # noqa: PLR0913 - functions of the target, and a setting
     dense: int,
     recorded: bool,  # noqa: FBT001 - of a setting
     stage: int,
+    chunks: int,
 ) -> dict[str, list[float]]:
     """Replay routes in a model; return the length of each response, and the number of tokens with wrong experts.
 
     Each token has different experts in each layer. Each sequence has a one-token prompt, which may be wrong, too.
     """
     sizes = [1 + length for length in lengths]
-    stages, local = (STAGES, LAYERS // STAGES) if stage >= 0 else (1, LAYERS)
-    first = max(stage, 0) * local
+    stages = STAGES if stage >= 0 else 1
+    local = LAYERS // stages // chunks
+    firsts = [chunk * LAYERS // chunks + max(stage, 0) * local for chunk in range(chunks)]
     config = SimpleNamespace(
         num_layers=LAYERS,
         moe_layer_freq=[0] * dense + [1] * (LAYERS - dense) if dense else 1,
         enable_routing_replay=True,
         pipeline_model_parallel_size=stages,
-        **dict.fromkeys(("virtual_pipeline_model_parallel_size", "pipeline_model_parallel_layout", "fp8")),
+        virtual_pipeline_model_parallel_size=chunks if chunks > 1 else None,
+        **dict.fromkeys(("pipeline_model_parallel_layout", "fp8")),
         **dict.fromkeys(("num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage")),
         **dict.fromkeys(("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split"), False),
     )
@@ -105,26 +114,37 @@ def wrong_routes(  # noqa: PLR0913 - functions of the target, and a setting
         "MoEAlltoAllTokenDispatcher": None,
         "device_name": cpu_device(),
         "mpu": _state(max(stage, 0)),
-        "get_transformer_layer_offset": lambda *_config, **_stage: first,
+        "get_transformer_layer_offset": lambda *_config, vp_stage=0, **_stage: firsts[vp_stage or 0],
         "scatter_to_sequence_parallel_region": lambda tensor: tensor,
     }
     patched = inspect.unwrap(patch).__globals__
     with replaced_globals(patched, set_data.__globals__, **own), redirect_stdout(None):
         patched["RouterReplay"].router_instances.clear()
         patch()
-        routers = []
-        for number in range(max(first, dense), first + local):
-            routers.append(router_class(config))
-            routers[-1].set_layer_number(1 + number)
+        of_chunks = [
+            [_router(router_class, config, number) for number in range(max(first, dense), first + local)]
+            for first in firsts
+        ]
         rows = torch.split(routes[:, dense:] if recorded else routes, sizes)
-        model = {"model": SimpleNamespace(decoder=torch.nn.ModuleList(routers))}
         takes_model = "model" in inspect.signature(set_data).parameters
-        set_data(*_batch(rows, set_data), config, 0, **(model if takes_model else {}))
         wrong = torch.zeros(sum(sizes), dtype=torch.bool)
-        for router in routers:
-            wrong |= _differ(router.router_replay.target_topk_idx, routes[:, router.layer_number - 1])
+        for chunk, routers in enumerate(of_chunks):
+            if not routers:  # forward_step asks is_replay_forward_action first, which is false without routers
+                continue
+            for router in routers:
+                router.router_replay.target_topk_idx = None  # another chunk's call was for an earlier micro-batch
+            model = {"model": SimpleNamespace(decoder=torch.nn.ModuleList(routers))}
+            set_data(*_batch(rows, set_data), config, chunk, **(model if takes_model else {}))
+            for router in routers:
+                wrong |= _differ(router.router_replay.target_topk_idx, routes[:, router.layer_number - 1])
         patched["RouterReplay"].router_instances.clear()
     return {"tokens": [float(n) for n in lengths], "wrong": [float(row.sum()) for row in torch.split(wrong, sizes)]}
+
+
+def _router(kind: type[RouterFake], config: SimpleNamespace, number: int) -> RouterFake:
+    router = kind(config)
+    router.set_layer_number(1 + number)
+    return router
 
 
 def _differ(given: Tensor | None, routes: Tensor) -> Tensor:
@@ -160,11 +180,11 @@ def _replay(target: Target) -> Boundary:
         arguments={
             **functions(set_data=PATH, patch=PATCH),
             "lengths": Lengths(),
-            **knobs("dense", "recorded", "stage"),
+            **knobs("dense", "recorded", "stage", "chunks"),
         },
         produced_by={
             "set_data": "workers/engine/megatron/transformer_impl.py or workers/actor/megatron_actor.py, forward_step: "
-            "routed_experts of the batch, the stage of the model"
+            "routed_experts of the batch, the stage of the model, and vp_stage of the chunk, for each micro-batch"
         },
         outputs={
             "tokens": Output("B", "tokens", at=at["tokens"], form=form),
@@ -172,6 +192,7 @@ def _replay(target: Target) -> Boundary:
         },
         settings=SETTINGS,
         claims=claims(_ROUTED),
-        reach="actor.strategy=megatron, router_replay.mode=R3; recorded routes: R2; dense layers: moe_layer_freq",
+        reach="actor.strategy=megatron, router_replay.mode=R3; recorded routes: R2; dense layers: moe_layer_freq; "
+        "chunks: megatron.virtual_pipeline_model_parallel_size",
         requires=(no_empty_response,),
     )

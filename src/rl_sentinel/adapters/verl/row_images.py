@@ -175,7 +175,7 @@ def _off(calls: list[tuple[list[int], Mapping[str, Any]]], rows: list[dict[str, 
     off: dict[int, float] = {}
     for places, inputs in calls:
         right = all(
-            _numbers([inputs.get(name)]) == _numbers([rows[place].get(name) for place in places])
+            numbers_of([inputs.get(name)]) == numbers_of([rows[place].get(name) for place in places])
             for name in ("pixel_values", "image_grid_thw", "positions")
         )
         for place in places:
@@ -183,7 +183,7 @@ def _off(calls: list[tuple[list[int], Mapping[str, Any]]], rows: list[dict[str, 
     return [off.get(place, 1.0) for place in range(len(rows))]
 
 
-def _numbers(parts: list[Tensor | None]) -> list[float]:
+def numbers_of(parts: list[Tensor | None]) -> list[float]:
     """All numbers of tensors, some of which may be missing."""
     return [number for part in parts if part is not None for number in part.flatten().tolist()]
 

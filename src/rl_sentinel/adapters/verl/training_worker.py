@@ -137,7 +137,7 @@ def worker_of(kind: Any, engine: Any, loss_function: Callable[..., Any]) -> Any:
             use_fused_kernels=False,
             **dict.fromkeys(_SIZES),
         ),
-        flops_counter=_Idle,
+        flops_counter=Idle,
         profiler=inspect.unwrap(kind.train_mini_batch).__globals__["DistProfiler"](0, None),
         device_name=cpu_device(),
     )
@@ -209,7 +209,7 @@ def engine_class(kind: type) -> type:
     return type("Engine", (_OnRank, kind), {})
 
 
-class _Idle:
+class Idle:
     """A fake of the accelerator and psutil; it reports no memory use and no computation."""
 
     @staticmethod
@@ -223,6 +223,10 @@ class _Idle:
         return 0
 
     max_memory_reserved = max_memory_allocated
+
+    @staticmethod
+    def empty_cache() -> None:
+        """Do nothing: there is no cache."""
 
     @staticmethod
     def estimate_flops(*_about: object, **_options: object) -> tuple[float, float]:
@@ -267,6 +271,6 @@ COLLECTIVES: Mapping[str, Callable[..., Any]] = {
 
 FAKES: Mapping[str, Callable[..., Any]] = {
     f"{WORKERS}.Timer": Timer,
-    f"{WORKERS}.psutil": _Idle,
-    f"{WORKERS}.get_torch_device": _Idle,
+    f"{WORKERS}.psutil": Idle,
+    f"{WORKERS}.get_torch_device": Idle,
 }

@@ -1,0 +1,65 @@
+"""Images of the rows that verl's agent loop pads, on a specimen of its worker in words of our own."""
+
+import pytest
+
+from adapters.checks import Loads, check_verdict
+from adapters.kit.round_trip import check_calls
+from adapters.verl_specimen import files
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl import FRAMEWORK, padded_images
+from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.laws.columns_out_of_step import LAW as DAT001
+
+LOOP = """
+    from types import SimpleNamespace
+
+    import torch
+
+    class AgentLoopOutput(SimpleNamespace):
+        pass
+
+    class AgentLoopWorker:
+        async def _agent_loop_postprocess(self, output, **about):
+            text = self.tokenizer.decode(output.response_ids)
+            images = output.multi_modal_data.get("images")
+            output.features = dict(self.processor(text=[text], images=images).convert_to_tensors("pt"))
+            return output
+
+        def _postprocess(self, rows):
+            non_tensor_batch = {}
+            non_tensor_batch["multi_modal_inputs"] = FEATURES
+            return SimpleNamespace(batch={}, non_tensor_batch=non_tensor_batch)
+"""
+
+
+def _bound(loads: Loads, features: str) -> tuple[Target, Boundary]:
+    target = loads(
+        FRAMEWORK, files() | {"verl/experimental/agent_loop/agent_loop.py": LOOP.replace("FEATURES", features)}
+    )
+    (boundary,) = padded_images.boundaries(target)
+    assert isinstance(boundary, Boundary)
+    return target, boundary
+
+
+@pytest.mark.parametrize(
+    ("features", "wrong"),
+    [
+        ("[row.features for row in rows]", set()),
+        ("[row.features or None for row in rows]", set()),  # a row without images
+        ("[None for row in rows]", {"images", "images of some rows"}),  # as with a processor that is not supported
+        ("[row.features for row in reversed(rows)]", {"images", "images of some rows"}),
+        ("[row.features or rows[-1].features for row in rows]", {"images of some rows"}),
+    ],
+)
+def test_rows_have_their_images(loads: Loads, features: str, wrong: set[str]) -> None:
+    target, boundary = _bound(loads, features)
+    check_calls(target, [boundary])
+    for name in ("images", "images of some rows"):
+        check_verdict(DAT001, boundary, name, target, found=name in wrong)
+
+
+def test_releases_without_images(loads: Loads) -> None:
+    """Have no such boundary."""
+    source = LOOP.replace("processor", "tokenizer")
+    target = loads(FRAMEWORK, files() | {"verl/experimental/agent_loop/agent_loop.py": source})
+    assert not list(padded_images.boundaries(target))
