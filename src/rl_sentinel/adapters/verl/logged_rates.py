@@ -122,6 +122,7 @@ def rates_of_worker(method: Callable[..., Any], owner: type, metric: str, count:
         _is_actor=True,
         world_size=1,
         flops_counter=Idle,
+        tokenizer=SimpleNamespace(pad_token_id=0),
         ulysses_sharding_manager=_Sharding(),
         config=SimpleNamespace(
             ppo_epochs=1,
@@ -130,7 +131,8 @@ def rates_of_worker(method: Callable[..., Any], owner: type, metric: str, count:
         ),
     )
     function = inspect.unwrap(method)
-    fakes = {"Timer": Timer, "psutil": Idle, "get_torch_device": Idle, "log_gpu_memory_usage": nothing}
+    memory = dict.fromkeys(("log_gpu_memory_usage", "aggressive_empty_cache"), nothing)
+    fakes = {"Timer": Timer, "psutil": Idle, "get_torch_device": Idle, **memory}
     with replaced_globals(vars(sys.modules[owner.__module__]), **fakes), redirect_stdout(None):
         logged = [function(worker, _Batch()).meta_info["metrics"][metric] for _ in range(count)]
     return [float(rate) / PEAK for rate in logged]
