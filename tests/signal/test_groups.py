@@ -145,3 +145,11 @@ def test_too_far_apart_is_refused(dtype: torch.dtype, largest: float) -> None:
         with pytest.raises(ValueError, match=message):
             function(reward, group=group, live=live)
     assert centered(reward, group=torch.arange(4), live=live).tolist() == [0.0] * 4
+
+
+@pytest.mark.parametrize(("weight", "words"), [(float("nan"), "is nan"), (-1.0, "is -1.0, expected 0 or more")])
+def test_a_wrong_weight_of_a_live_response_is_refused(weight: float, words: str) -> None:
+    reward, group, weights = torch.tensor([1.0, 0.0]), torch.zeros(2).long(), torch.tensor([weight, 1.0])
+    with pytest.raises(InputError, match=rf"^weight\[0\] {words}"):
+        centered(reward, group=group, live=torch.tensor([True, True]), weight=weights)
+    assert centered(reward, group=group, live=torch.tensor([False, True]), weight=weights).tolist() == [0, 0]

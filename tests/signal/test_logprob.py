@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from rl_sentinel.core.errors import InputError
 from rl_sentinel.signal.kernels import sizes
 from rl_sentinel.signal.logprob import logprobs, logprobs_and_entropy, logprobs_from_hidden
 
@@ -94,3 +95,11 @@ def test_second_derivatives() -> None:
 def test_no_vocabulary_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^logits have shape \[2, 0\], expected \[\.\., V\] with V of 1 or more"):
         logprobs(torch.zeros(2, 0), torch.zeros(2).long(), mask=torch.zeros(2).bool(), temperature=1.0)
+
+
+def test_a_vocabulary_of_one_token_has_probability_1() -> None:
+    hidden, mask = torch.ones(1, 2, 3), torch.ones(1, 2).bool()
+    found = logprobs_from_hidden(hidden, torch.ones(1, 3), torch.zeros(1, 2).long(), mask=mask, temperature=1.0)
+    assert found.tolist() == [[0, 0]]
+    with pytest.raises(InputError, match=r"expected \[V, D\] with V of 1 or more"):
+        logprobs_from_hidden(hidden, torch.ones(0, 3), torch.zeros(1, 2).long(), mask=mask, temperature=1.0)

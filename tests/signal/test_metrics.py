@@ -55,3 +55,10 @@ def test_a_critic_that_knows_nothing_explains_nothing() -> None:
 def test_a_number_that_is_none_is_named() -> None:
     with pytest.raises(InputError, match=r"^values\[1\] is nan, expected a finite number: the mask counts this"):
         metrics.statistics(torch.tensor([1.0, torch.nan]), mask=torch.ones(2).bool())
+
+
+def test_a_negative_weight_is_refused() -> None:
+    with pytest.raises(InputError, match=r"^weight\[1\] is -1.0, expected 0 or more: it is a ratio"):
+        metrics.effective_sample_size(torch.tensor([1.0, -1.0]), mask=torch.tensor([True, True]))
+    untrained = metrics.effective_sample_size(torch.tensor([1.0, -1.0]), mask=torch.tensor([True, False]))
+    assert untrained == 1

@@ -15,6 +15,7 @@ from rl_sentinel.signal.requirements import (
     require_range,
     require_span,
 )
+from rl_sentinel.signal.reward import clipped
 
 FACTS = torch.ones(2).bool()
 
@@ -50,3 +51,8 @@ def test_another_class() -> None:
     require_instance("mode", "token-mean", str, "a word")
     with pytest.raises(InputError, match=r"^aggregation is 'token-mean', expected a dict: a mode$"):
         require_instance("aggregation", "token-mean", dict, "a mode")
+
+
+def test_a_tensor_without_values_is_refused() -> None:
+    with pytest.raises(InputError, match=r"^reward is on the meta device, expected a device with values"):
+        clipped(torch.ones(2, device="meta"), live=torch.tensor([True, True]), least=0.0, most=1.0)

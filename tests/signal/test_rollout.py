@@ -50,6 +50,11 @@ UNTOLD: dict[str, tuple[Callable[[], list[Step]], dict[str, dict[str, float]], s
         {"reward": {}},
         "reward has no entry for trajectory a, expected an entry for each trajectory",
     ),
+    "a prompt that is no number": (
+        lambda: [_step("a", last=True)],
+        {"group": {"a": 0.5}},
+        "group[a] is 0.5, expected",
+    ),
     "a tail without its flag": (lambda: [_step("a", last=False)], {}, "trajectory a stops at a step that is not last"),
 }
 

@@ -250,3 +250,9 @@ def test_padding_refuses() -> None:
         padded(torch.zeros(2), length=torch.tensor([2]), width=1, fill=0.0)
     with pytest.raises(InputError, match=r"^length adds up to 1, expected 2, the tokens given$"):
         padded(torch.zeros(2), length=torch.tensor([1]), width=2, fill=0.0)
+
+
+def test_a_width_that_no_tensor_can_have_is_refused() -> None:
+    with pytest.raises(InputError, match=r"expected less than 2\*\*63"):
+        padded(torch.tensor([1.0]), length=torch.tensor([1]), width=2**63, fill=0.0)
+    assert padded(torch.tensor([1.0]), length=torch.tensor([1]), width=200, fill=0.0).shape == (1, 200)

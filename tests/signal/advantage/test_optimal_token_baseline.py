@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from rl_sentinel.core.batch import batch_of
+from rl_sentinel.core.errors import InputError
 from rl_sentinel.formulas.temporal import TEMPORAL
 from rl_sentinel.signal.advantage.optimal_token_baseline import advantages
 
@@ -69,3 +70,9 @@ def test_narrow_numbers_are_added_wide(dtype: torch.dtype, step: float) -> None:
     assert found.dtype == dtype
     expected = torch.tensor(formula, dtype=torch.float64)
     torch.testing.assert_close(found.double(), expected, rtol=step, atol=1e-4)
+
+
+def test_a_sum_of_squared_probabilities_above_1_is_refused() -> None:
+    mask, half = torch.ones(1, 1).bool(), torch.full((1, 1), 0.5)
+    with pytest.raises(InputError, match=r"^pi_squared\[0, 0\] is 1.5, expected from 0 to 1"):
+        advantages(half, half.log(), half + 1, mask=mask, group=torch.zeros(1).long())

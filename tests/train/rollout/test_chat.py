@@ -85,8 +85,8 @@ def test_invalid_chat_is_reported_before_a_model_is_built(tmp_path: Path, settin
     with pytest.raises(SentinelError, match=r"chat.template '.*none' cannot be read"):
         select_components(recipe(chat={"template": str(tmp_path / "none")}))
     words = (
-        r"^\[chat\] and \[warm\] are both set, expected only one of them: remove one, because the demonstrations of a warm "
-        "start are not rendered with the chat template$"
+        r"^\[chat\] and \[warm\] are both set, expected only one of them: remove one, because the demonstrations of a "
+        "warm start are not rendered with the chat template$"
     )
     with pytest.raises(SentinelError, match=words):
         select_components(recipe(chat=settings.model_dump(), warm={"steps": 1}))
