@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import rl_sentinel.adapters
-from rl_sentinel.adapters.source_reads import SourceReads, line_of, remembered
+from rl_sentinel.adapters.source_reads import SourceReads, line_of, remembered, sources_read_once
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.policy_loss import loss_outputs
 from rl_sentinel.audit.sandbox.forked_events import forked_events
@@ -120,6 +120,28 @@ def test_cached_reads_are_recorded_again(tmp_path: Path) -> None:
         recorder.reads.clear()
         length(module.second)
         assert len(asked) == 1
+
+    assert _reads(tmp_path, run) == [["house_module.py", 8]]
+
+
+def test_sources_are_read_once_with_the_same_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, lines = list[object](), inspect.getsourcelines
+
+    def counted(thing: Any) -> tuple[list[str], int]:
+        found.append(thing)
+        return lines(thing)
+
+    monkeypatch.setattr(inspect, "getsourcelines", counted)
+
+    def run(module: Any) -> None:
+        with sources_read_once():
+            first = inspect.getsource(module.second)
+            recorder = next(r for r in _recorders() if r.reads)
+            recorder.reads.clear()
+            assert inspect.getsource(module.second) == first
+        assert found == [module.second]
+        inspect.getsource(module.second)
+        assert len(found) == 2
 
     assert _reads(tmp_path, run) == [["house_module.py", 8]]
 

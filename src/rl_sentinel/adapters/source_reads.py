@@ -9,8 +9,9 @@ import inspect
 import linecache
 import os
 import sys
-from collections.abc import Callable
-from functools import wraps
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache, wraps
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import Any, ParamSpec, TypeVar
@@ -128,6 +129,7 @@ def _reads_for_adapter() -> bool:
     return False
 
 
+@cache
 def line_of(thing: Any) -> int:  # noqa: ANN401 - a function or class
     """The line (from 1) at which a function or class begins. This read of its file is not recorded.
 
@@ -161,3 +163,14 @@ def remembered(compute: Callable[P, T]) -> Callable[P, T]:
         return result
 
     return call
+
+
+@contextmanager
+def sources_read_once() -> Iterator[None]:
+    """Let ``inspect.getsource`` read each object only once: adapters ask for the same source many times."""
+    before = inspect.getsource
+    inspect.getsource = remembered(before)
+    try:
+        yield
+    finally:
+        inspect.getsource = before

@@ -19,6 +19,7 @@ import rl_sentinel.laws
 from rl_sentinel.adapters import loading
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.own_trainer import RECIPE_VARIABLE
+from rl_sentinel.adapters.source_reads import sources_read_once
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.engine.code_use import CodeUse
 from rl_sentinel.audit.engine.influence import Influence
@@ -99,7 +100,7 @@ def _loaded(request: Request, code_use: CodeUse | None = None) -> tuple[Target, 
         )
     os.environ[RECIPE_VARIABLE] = request.recipe
     sys.path += [folder for folder in request.search_path if folder not in sys.path]
-    with code_use.binding() if code_use else nullcontext():
+    with sources_read_once(), code_use.binding() if code_use else nullcontext():
         boundaries = list(framework.boundaries(target))
     return target, [*boundaries, *_broken_modules(target, boundaries)]
 
