@@ -53,7 +53,7 @@ def test_bad_input_is_one_line(cache: Path) -> None:
     """As a process; the messages of all bad input are those of the other modules."""
     run = _run("explain", "XYZ999", cache=cache)
     assert run.returncode == 2
-    assert "law is 'XYZ999', expected a code or name of" in run.stderr
+    assert "law is 'XYZ999', expected a code or name that" in run.stderr
     assert len(run.stderr.strip().splitlines()) == 1
 
 
