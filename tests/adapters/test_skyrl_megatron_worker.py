@@ -27,6 +27,7 @@ WORKER = """
     class MegatronPolicyWorkerBase:
         def forward_backward(self, data):
             self.model.train()
+            CLEARS
             size, batches = self.cfg.micro_train_batch_size_per_gpu, []
             for own in data.chunk(size):
                 width, trains = own.metadata["response_length"], bool(own["loss_mask"].any())
@@ -142,16 +143,18 @@ def _bound(  # noqa: PLR0913 - the parts of the specimen that differ
     kl: str = "gap",
     scale: str = "actor_optimizer.scale_loss",
     group: str = "with_context_parallel=False",
+    clears: str = "pass",
 ) -> tuple[Target, dict[tuple[str, str], Boundary]]:
     place = "skyrl/backends/skyrl_train"
     wrapper = WRAPPER.replace("RANKS", ranks).replace("len(row) - count :", sliced).replace("KL", kl)
     wrapper = wrapper.replace("LOSS_SCALE", scale)
-    worker = WORKER.replace("COUNTS_TRAINED", counts).replace("GROUP", group)
+    worker = WORKER.replace("COUNTS_TRAINED", counts).replace("GROUP", group).replace("CLEARS", clears)
     files = {
         f"{place}/workers/megatron/megatron_worker.py": worker,
         f"{place}/workers/megatron/megatron_model_wrapper.py": wrapper,
         f"{place}/distributed/megatron/megatron_utils.py": PADDING,
         f"{place}/utils/replay_utils.py": REPLAY,
+        "skyrl/backends/skyrl_train_backend.py": "SkyRLTrainBackend = None",
     }
     target = loads(FRAMEWORK, {**FILES, **files})
     made = [one for one in megatron_worker.boundaries(target) if isinstance(one, Boundary)]
@@ -160,7 +163,7 @@ def _bound(  # noqa: PLR0913 - the parts of the specimen that differ
 
 def test_all_boundaries_answer(loads: Loads) -> None:
     target, boundaries = _bound(loads)
-    assert len(boundaries) == 7
+    assert len(boundaries) == 8
     assert answering(boundaries, target) == []
     check_verdict(MET005, boundaries["metric", "metrics"], "metrics", target, found=False)
 
@@ -217,6 +220,12 @@ CASES: list[tuple[Law, str, str, dict[str, str]]] = [
     (SPL004, "parallel", "alone, token_mean, context parallel", {"group": "with_context_parallel=True"}),
     (SPL004, "parallel", "with KL, sequence_mean, context parallel", {"ranks": _ALL_RANKS}),
     (CFG002, "policy-loss", "with loss scale, token_mean", {"scale": "None"}),
+    (
+        SPL001,
+        "policy-loss",
+        "requests, token_mean",
+        {"clears": "[own.zero_grad_buffer() for own in self.actor_module]"},
+    ),
 ]
 
 
@@ -227,7 +236,8 @@ def test_found_where_broken_alone(  # noqa: PLR0913 - parametrised
 ) -> None:
     """A KL over the micro-batches that train, a loss that ranks average, a response cut at its end, signs, scales.
 
-    A logged loss added up over the ranks that share a sequence, and a loss multiplied by their number.
+    A logged loss added up over the ranks that share a sequence, a loss multiplied by their number, and gradients of
+    earlier requests that are cleared.
     """
     target, boundaries = _bound(loads, **(broken if found else {}))
     check_verdict(law, boundaries[stage, setting], setting, target, found=found)

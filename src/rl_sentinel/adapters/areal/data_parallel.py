@@ -68,9 +68,10 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def _with_images(target: Target, boundary: Boundary) -> Iterator[Boundary]:
-    """A boundary and, in revisions whose padding knows images, the same for trajectories with images."""
+    """A boundary and, in revisions whose padding knows lists of images, the same for trajectories with images."""
     yield boundary
-    if "multi_modal" in inspect.getsource(target.find(PAD)):
+    pad = target.find(PAD)
+    if "multi_modal" in inspect.getsource(pad) and "TensorDict" not in pad.__globals__:
         others = Output("B", "samples", "columns_of_others", at=Use("ranks")["others"], form=PerRow("list"))
         yield replace(
             boundary,
@@ -119,7 +120,7 @@ def redistribute(  # noqa: PLR0913 - functions of the target, the rows, and a se
         part = items[rank * share : (rank + 1) * share]
         whole = "granularity" in inspect.signature(method).parameters
         data = method(pad(part), granularity=granularity).data if whole else method(part).data
-        return [data] if isinstance(data, dict) else list(data)
+        return data if isinstance(data, list) else [data]  # the first releases return a TensorDict
 
     with replaced_globals(method.__globals__, gather.__globals__, dist=_collectives()):
         received = run_on_ranks(RANKS, work)

@@ -13,7 +13,8 @@ from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.value_codecs import Constant, functions
 from rl_sentinel.adapters.process_group import parallel_state_of_one_process
 from rl_sentinel.adapters.skyrl.losses import REGISTRY
-from rl_sentinel.adapters.skyrl.worker_fakes import Bar, Strategy, cpu
+from rl_sentinel.adapters.skyrl.megatron_fakes import Copies, Model, StoredLogProbs, stored_entropy, stored_log_probs
+from rl_sentinel.adapters.skyrl.worker_fakes import Bar, cpu
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.call import Function
 
@@ -32,47 +33,6 @@ PADDING = "skyrl.backends.skyrl_train.distributed.megatron.megatron_utils.remove
 REPLAY = "skyrl.backends.skyrl_train.utils.replay_utils.clear_router_replay"
 
 
-class Model:
-    """A fake model on one pipeline stage; it returns the log-prob of each next token, and the entropy.
-
-    It looks up the columns of a row, whose index is the row's first token.
-    """
-
-    def __init__(self, columns: dict[str, Tensor]) -> None:
-        """Store the columns of all rows, in the trainer's layout."""
-        self.columns = columns
-
-    def __call__(self, sequences: Tensor, *_inputs: object, **_options: object) -> Tensor:
-        """The output at every position, ``[B, S, 2]``."""
-        whole = [torch.nn.functional.pad(self.columns[name], (0, 1), value=9.0) for name in ("logprob", "entropy")]
-        return torch.stack(whole, -1)[sequences[:, 0]]
-
-    def train(self) -> None:
-        """Do nothing."""
-
-    def zero_grad_buffer(self) -> None:
-        """Do nothing."""
-
-
-def stored_log_probs(outputs: Tensor, *_tokens: object, **_options: object) -> Tensor:
-    """A fake of the function for log-probs of sequences: it reads log-probs from the outputs of :class:`Model`."""
-    return outputs[:, :-1, 0]
-
-
-class StoredLogProbs:
-    """A fake of the log-probs of tokens, where the model's outputs are log-probs over a vocabulary."""
-
-    @staticmethod
-    def apply(outputs: Tensor, tokens: Tensor, *_options: object) -> Tensor:
-        """The output of each token, ``[1, N]`` of ``[1, N, V]``."""
-        return outputs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
-
-
-def stored_entropy(outputs: Tensor, **_options: object) -> Tensor:
-    """A fake of the function for entropies: it reads entropies from the outputs of :class:`Model`."""
-    return outputs[..., 1]
-
-
 def run_on_megatron(  # noqa: PLR0913 - the target's code, and the arguments of the worker
     code: dict[str, Any],
     cfg: Any,  # noqa: ANN401 - the target's class
@@ -83,6 +43,7 @@ def run_on_megatron(  # noqa: PLR0913 - the target's code, and the arguments of 
     packed: bool = False,  # noqa: FBT001, FBT002 - as in the configuration
     loss_scale: float = 1.0,
     context: int = 1,
+    requests: int = 1,
     **options: object,
 ) -> tuple[Tensor, list[Any]]:
     """Train a mini-batch on all ranks in ``parts`` micro-batches; return the loss, and each rank's result.
@@ -96,8 +57,12 @@ def run_on_megatron(  # noqa: PLR0913 - the target's code, and the arguments of 
     ``context`` ranks share each sequence: each computes the loss of the whole sequence, with the gradient of its own
     tokens. One of them runs here, on whole sequences, as if the others' log-probs were gathered. The schedule
     multiplies each loss by their number (schedules.py, forward_step_calc_loss), and gradients are averaged over them.
+
+    One rank may get the mini-batch in several ``requests``; a loss that the worker has forgotten does not count.
     """
     total: list[Tensor] = []
+    if requests > 1:
+        vars(model)["losses"] = total
     model_config = SimpleNamespace(grad_scale_func=None)
 
     def schedule(
@@ -151,17 +116,10 @@ def run_on_megatron(  # noqa: PLR0913 - the target's code, and the arguments of 
         replaced_globals(vars(torch.distributed), **one_stage),
     ):
         worker = _worker(code, cfg, model, packed=packed, loss_scale=loss_scale)
-        shares = data.chunk(data.batch_size // ranks) if ranks > 1 else [data]
+        pieces = ranks * requests
+        shares = data.chunk(data.batch_size // pieces) if pieces > 1 else [data]
         returned = [_step(code["step"], worker, cfg, share, options) for share in shares]
     return torch.stack(total).sum() / (ranks * context * loss_scale), returned
-
-
-class Copies(Strategy):
-    """A fake strategy whose groups are numbers of ranks, all with the values of this rank."""
-
-    def all_reduce(self, values: Any, *_args: object, **options: Any) -> Any:  # noqa: ANN401 - numbers by name
-        """The values, as a mean or as a sum over the group."""
-        return {name: x * options["group"] for name, x in values.items()} if options.get("op") == "sum" else values
 
 
 def _step(step: Callable[..., Any], worker: Any, cfg: Any, share: Any, options: dict[str, object]) -> Any:  # noqa: ANN401
@@ -228,14 +186,16 @@ def train_on_megatron(  # noqa: PLR0913 - the target's code, and the arguments o
     ranks: int,
     loss_scale: float,
     context: int,
+    requests: int,
 ) -> dict[str, Any]:
     """Train a mini-batch on all ranks.
 
     Returns ``loss``: its loss; ``entropy`` and ``logged``: the entropy and the loss that the last rank logs; and
     ``logprobs``: the log-probs that the worker returns, by row.
     """
+    model = Model(columns)
     loss, returned = run_on_megatron(
-        code, cfg, Model(columns), data, parts, ranks, loss_scale=loss_scale, context=context
+        code, cfg, model, data, parts, ranks, loss_scale=loss_scale, context=context, requests=requests
     )
     metrics = [getattr(one, "metrics", one) for one in returned]
     rows = [

@@ -49,12 +49,19 @@ MICRO_BATCH_ROWS_OF_RANK = Derived(
 
 _ALGORITHM = "trainer.algorithm"
 
+#: The server for clients of Tinker.
+TINKER = "skyrl.backends.skyrl_train_backend.SkyRLTrainBackend"
+
 #: In the names of settings: ranks share each sequence.
 SHARED = "context parallel"
 
 #: The scale of the loss without a setting, and another one.
 _LOSS_SCALES = (1.0, 8.0)
 _SCALING = "trainer.strategy=megatron; an optimizer with a loss scale (float16, or optimizer_config_kwargs.loss_scale)"
+_REQUESTS = (
+    "the Tinker server with trainer.strategy=megatron, and a client that divides a forward_backward into several "
+    "requests before optim_step, as tinker's TrainingClient does with large ones"
+)
 _SCALED = claims(
     "Megatron-LM, optimizer_config.py, loss_scale: multiplies the loss; the optimizer divides gradients by it",
     inert={"loss_scale": _LOSS_SCALES},
@@ -85,6 +92,10 @@ def _step_boundaries(target: Target, forms: Arguments) -> Iterator[Boundary]:
         yield replace(boundary, unused=unused)
         shared = _boundary(target, forms, "parallel", {**loss, **logged}, {f"{name}, {SHARED}": settings}, Claims())
         yield replace(shared, unused=unused, reach="trainer.strategy=megatron; context_parallel_size above 1")
+    if target.has(TINKER):
+        pieces: Mapping[str, Settings] = {"requests, token_mean": plain}
+        boundary = _boundary(target, forms, "policy-loss", loss, pieces, loss_claims(kl=False, regularized=False))
+        yield replace(boundary, unused=boundary.unused | {"ref_logprob"}, reach=_REQUESTS)
     if "actor_optimizer" in inspect.signature(target.find(wrapper_of(target))).parameters:
         scaled: Mapping[str, Settings] = {"with loss scale, token_mean": {**plain, "loss_scale": _LOSS_SCALES[1]}}
         claimed = loss_claims(kl=False, regularized=False) | _SCALED
@@ -109,6 +120,7 @@ def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
 ) -> Boundary:
     scales, tensors = target.has(SCALE), training_tensors(target, forms)
     scales_loss = any("loss_scale" in one for one in settings.values())
+    by_request = any("requests" in name for name in settings)
     step = Step(
         call=train_on_megatron,
         name="trained",
@@ -119,7 +131,8 @@ def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
             "data": forms.batch(tensors, {"response_length": Width()}),
             "parts": MICRO_BATCHES,
             "context": CONTEXT if stage == "parallel" else Constant(1),
-            "ranks": RANKS if stage == "policy-loss" else Constant(1),
+            "ranks": RANKS if stage == "policy-loss" and not by_request else Constant(1),
+            "requests": MICRO_BATCHES if by_request else Constant(1),
             "loss_scale": Knob("loss_scale") if scales_loss else Constant(_LOSS_SCALES[0]),
         },
         fakes=device_fake(target),

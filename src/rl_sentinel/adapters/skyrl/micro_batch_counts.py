@@ -14,7 +14,8 @@ from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Constant, Width, functions
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, PRODUCED_BY, Arguments, arguments
 from rl_sentinel.adapters.skyrl.losses import PLAIN, REGISTRY
-from rl_sentinel.adapters.skyrl.megatron_run import STEP, Model, code_of, device_fake, has_worker, run_on_megatron
+from rl_sentinel.adapters.skyrl.megatron_fakes import Model
+from rl_sentinel.adapters.skyrl.megatron_run import STEP, code_of, device_fake, has_worker, run_on_megatron
 from rl_sentinel.adapters.skyrl.worker import MODEL_COLUMNS, WHOLE_STEP, WORKER, training_tensors
 from rl_sentinel.adapters.skyrl.worker_fakes import Model as WholeModel
 from rl_sentinel.adapters.skyrl.worker_fakes import cpu, stored_entropy, worker_of

@@ -145,6 +145,7 @@ def _loading(model: Layers) -> dict[str, Any]:
     return {
         **dict.fromkeys(("AutoConfig", "AutoTokenizer", "AutoProcessor"), Pretrained(SimpleNamespace())),
         "AutoModelForCausalLM": Pretrained(model),
+        "create_fsdp_parallel_state": lambda _args: SimpleNamespace(dp_mesh=None, dp_size=1, cp_size=1),
         "apply_fsdp2": lambda loaded, **_options: loaded,
         "get_model_state_dict": lambda loaded, **_options: loaded.state_dict(),
         "StateDictOptions": SimpleNamespace,

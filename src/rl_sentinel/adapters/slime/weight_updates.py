@@ -35,7 +35,7 @@ CLASSES: Mapping[str, tuple[str, str]] = {
 }
 
 #: Megatron's name of a weight whose conversion keeps its shape.
-_NAME = "module.decoder.layers.{}.mlp.linear_fc2.weight"
+NAME = "module.decoder.layers.{}.mlp.linear_fc2.weight"
 
 #: Options of one rank and one engine; a buffer has room for one to three weights of most cases.
 OPTIONS: Mapping[str, object] = {
@@ -74,7 +74,7 @@ def weights_after_a_step(owner: Any, rows: list[list[float]]) -> dict[str, list[
     The model has one layer per row.
     """
     weights = [torch.tensor(row) for row in rows]
-    model, engine = Layers(weights, _NAME), Engine()
+    model, engine = Layers(weights, NAME), Engine()
     lock = SimpleNamespace(acquire=Remote(lambda: True), release=Remote(lambda: None))
     with suppress(ModuleNotFoundError):
         importlib.import_module(_ITERATOR)

@@ -192,29 +192,32 @@ def transferred(  # noqa: PLR0913 - a method and a class of the target, the weig
     """
     engine, layers = WeightEngine(), [torch.tensor(row["weight"]) for row in rows]
     policy = (AdaptedWeights if adapted else Weights)(layers, sharded=sharded)
-    state = SimpleNamespace(deepspeed_plugin=None, fsdp_plugin=SimpleNamespace(fsdp_version=2) if sharded else None)
-    about = {"is_main_process": True, "process_index": 0, "device": torch.device("cpu")}
-    accelerator = SimpleNamespace(**about, state=state, unwrap_model=itself)
-    self = bare_instance(
-        kind,
-        model=policy,
-        accelerator=accelerator,
-        args=SimpleNamespace(report_to=[], ds3_gather_for_generation=True),
-        state=SimpleNamespace(global_step=1),
-        **dict.fromkeys(("mode", "vllm_mode"), mode),
-        **dict.fromkeys(("vllm_client", "llm", "vllm_engine"), engine),
-        **dict.fromkeys(("enable_sleep_mode", "vllm_enable_sleep_mode"), False),
-        is_fsdp_enabled=sharded,
-        _weight_metadata=None,
-        _dist=SimpleNamespace(is_fsdp=sharded, fsdp_version=2, gather_params=_gathered),
-    )
-    fakes = {"is_peft_model": _is_adapted, "is_peft_available": _installed, "PeftModel": AdaptedWeights}
-    with replaced_globals(source_globals(entry), **fakes):
+    self = bare_instance(kind, **attributes_of(policy, engine, mode))
+    with replaced_globals(source_globals(entry), **FAKES):
         entry(self)
     late = int(engine.is_cached)
     return {
         "logprobs": [engine.weight(number, layer) for number, layer in enumerate(layers)],
         "versions": [torch.tensor(row["version"]) - late for row in rows],
+    }
+
+
+def attributes_of(policy: Weights, engine: WeightEngine, mode: str) -> dict[str, Any]:
+    """The attributes that a transfer reads, after the first optimizer step."""
+    plugin = SimpleNamespace(fsdp_version=2) if policy.sharded else None
+    about = {"is_main_process": True, "process_index": 0, "device": torch.device("cpu")}
+    state = SimpleNamespace(deepspeed_plugin=None, fsdp_plugin=plugin)
+    return {
+        "model": policy,
+        "accelerator": SimpleNamespace(**about, state=state, unwrap_model=itself),
+        "args": SimpleNamespace(report_to=[], ds3_gather_for_generation=True),
+        "state": SimpleNamespace(global_step=1),
+        **dict.fromkeys(("mode", "vllm_mode"), mode),
+        **dict.fromkeys(("vllm_client", "llm", "vllm_engine"), engine),
+        **dict.fromkeys(("enable_sleep_mode", "vllm_enable_sleep_mode"), False),
+        "is_fsdp_enabled": policy.sharded,
+        "_weight_metadata": None,
+        "_dist": SimpleNamespace(is_fsdp=policy.sharded, fsdp_version=2, gather_params=_gathered),
     }
 
 
@@ -239,6 +242,14 @@ def _is_adapted(model: object) -> bool:
 def _installed() -> bool:
     """Whether peft is installed; always True."""
     return True
+
+
+#: Name in a module of TRL -> its fake: peft, with the policies of this module.
+FAKES: Mapping[str, Any] = {
+    "is_peft_model": _is_adapted,
+    "is_peft_available": _installed,
+    "PeftModel": AdaptedWeights,
+}
 
 
 def _transferred(path: str, name: str, mode: str, policy: Settings) -> Boundary:

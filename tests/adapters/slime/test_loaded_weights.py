@@ -1,0 +1,66 @@
+"""slime's loading of a folder in the format of transformers, on a specimen in words of our own."""
+
+import pytest
+
+from adapters.checks import Loads, check_verdict, rewritten, the_bound
+from adapters.kit.round_trip import check_round_trip
+from rl_sentinel.adapters.slime import FRAMEWORK
+from rl_sentinel.adapters.slime.loaded_weights import boundaries
+from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
+
+PATH = "slime/backends/megatron_utils/checkpoint.py"
+
+HEAD = """
+    from pathlib import Path
+
+    from megatron.training.global_vars import get_args
+    from slime.utils import megatron_bridge_utils
+
+    def load_checkpoint(model, optimizer, schedule, checkpointing_context, skip_load_to_model_and_opt):
+        args = get_args()
+        assert any(Path(args.load).iterdir())
+        return _load_checkpoint_hf(model, optimizer, args, args.load)
+"""
+
+BRIDGE = """
+    def _load_checkpoint_hf(model, optimizer, args, path):
+        from megatron.bridge import AutoBridge
+
+        import slime_plugins.megatron_bridge
+
+        with megatron_bridge_utils.patch_megatron_model(model):
+            AutoBridge.from_hf_pretrained(FOLDER, trust_remote_code=True).load_hf_weights(model)
+        if args.bf16 and optimizer is not None:
+            COPY
+        return 0, 0
+"""
+
+OWN = """
+    def _load_checkpoint_hf(model, optimizer, args, path):
+        from slime.backends.megatron_utils.hf_to_megatron import load_hf_weights
+
+        load_hf_weights(args, model, FOLDER)
+        if args.bf16 and optimizer is not None:
+            COPY
+        return 0, 0
+"""
+
+SOUND = {"FOLDER": "path", "COPY": "optimizer.reload_model_params()"}
+FILES = {"slime/utils/megatron_bridge_utils.py": "patch_megatron_model = None"}
+
+
+@pytest.mark.parametrize("reads", [BRIDGE, OWN], ids=["bridge", "own"])
+@pytest.mark.parametrize(
+    "broken",
+    [{}, {"FOLDER": "args.hf_checkpoint"}, {"COPY": "pass"}],
+    ids=["sound", "another folder", "the optimizer keeps its copies"],
+)
+def test_weights_that_are_loaded(loads: Loads, reads: str, broken: dict[str, str]) -> None:
+    target = loads(FRAMEWORK, {PATH: rewritten(HEAD + reads, SOUND | broken), **FILES})
+    bound = the_bound(boundaries(target))
+    check_round_trip(target, bound)
+    check_verdict(PLC004, bound, "transformers folder", target, found=bool(broken))
+
+
+def test_a_revision_that_loads_no_such_folder(loads: Loads) -> None:
+    assert list(boundaries(loads(FRAMEWORK, {PATH: HEAD, **FILES}))) == []
