@@ -1,5 +1,7 @@
 """The first line of a script prepares an environment, and its setup stands where the functions need it."""
 
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -68,3 +70,24 @@ def test_every_framework_names_itself(version: str) -> None:
         own = f"{framework.name}=={version}" if version else f"./{framework.name}"
         assert own in f"{needs.packages} {needs.alone}".split(), framework.name
         assert bool(needs.note) is not bool(version)
+
+
+def test_packages_that_need_a_gpu_are_empty_unless_installed() -> None:
+    needs = Installation(absent={"some.server": ("absent_engine", "torch"), "some.other": ("other_engine",)})
+    script = ["import sys", *EXIT_2_ON_ERROR[1:], "from some.server import f", "", "x = f(1)"]
+    assert needs.lines([*script[:-3], "from some.loss import f"]) == [*script[:-3], "from some.loss import f"]
+    used = """
+import importlib.metadata
+import torch
+from absent_engine.entry.api import Server, make
+
+server = type("Own", (Server,), {})(port=1)
+print(server.port, make.__name__, importlib.metadata.version("absent_engine"))
+print(torch.zeros(1).item(), importlib.metadata.version("torch") == torch.__version__)
+import other_engine
+"""
+    lines = [line for line in needs.lines(script) if line not in script[-3:]]
+    ran = subprocess.run([sys.executable, "-c", "\n".join(lines) + used], capture_output=True, text=True, check=False)
+    assert ran.stdout.splitlines() == ["1 make 999", "0.0 True"]
+    assert ran.stderr.endswith("ModuleNotFoundError: No module named 'other_engine'\n")
+    assert ran.returncode == 2

@@ -7,6 +7,54 @@ from dataclasses import dataclass, field
 #: The first line of a recorded script, before which no statement may stand.
 _FUTURE = "from __future__ import annotations"
 
+#: Lines of a script that let packages be imported that need a GPU: empty modules stand in for those not installed.
+_ABSENT_PACKAGES = """
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.metadata import Distribution
+from types import ModuleType, SimpleNamespace
+
+
+class EmptyModule(ModuleType):
+    __path__ = []
+    __version__ = "999"
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return type(name, (SimpleNamespace,), {{}})
+
+
+class NewestVersion(Distribution):
+    def __init__(self, package):
+        self.package = package
+
+    def read_text(self, filename):
+        return f"Name: {{self.package}}\\nVersion: 999" if filename == "METADATA" else None
+
+    def locate_file(self, path):
+        raise FileNotFoundError(path)
+
+
+class AbsentPackages(MetaPathFinder, Loader):
+    packages = {packages}
+
+    def find_spec(self, name, path=None, target=None):
+        return ModuleSpec(name, self, is_package=True) if name.partition(".")[0] in self.packages else None
+
+    def create_module(self, spec):
+        return EmptyModule(spec.name)
+
+    def exec_module(self, module):
+        pass
+
+    def find_distributions(self, context):
+        return [NewestVersion(context.name)] if context.name in self.packages else []
+
+
+sys.meta_path.append(AbsentPackages())  # last: an installed package is imported as it is
+"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
@@ -20,6 +68,8 @@ class Installation:
         setup: module -> lines to run before its functions are called.
         folders: folders of a project from which its code is imported, relative to where the script runs.
         actors: names of classes that may be Ray actors. Such a name is a handle; the class is in its metadata.
+        absent: module -> packages that it imports and that need a GPU. Empty modules stand in for them, unless they are
+            installed.
     """
 
     packages: str = "numpy"
@@ -29,6 +79,7 @@ class Installation:
     setup: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     folders: tuple[str, ...] = ()
     actors: tuple[str, ...] = ()
+    absent: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def command(self, torch: str) -> str:
         """The shell command that prepares a new environment, after the Python version if the framework needs one."""
@@ -49,6 +100,12 @@ class Installation:
         if self.folders:
             at = imports.index(_FUTURE) + 1 if _FUTURE in imports else 0
             imports[at:at] = ["from sys import path", "", f"path[:0] = {json.dumps(self.folders)}"]
+        absent = [
+            package for module, names in self.absent.items() if any(module in i for i in imports) for package in names
+        ]
+        if absent:
+            at = imports.index("import sys") + 1
+            imports[at:at] = _ABSENT_PACKAGES.format(packages=absent).splitlines()
         return [*imports, *([""] if setup else []), *setup, *rest]
 
 

@@ -96,7 +96,7 @@ def rate_boundary(path: str, step: Step, families: Mapping[str, Settings], claim
         stage="batch",
         steps=(step,),
         reads=frozenset({"group"}),
-        outputs={"learning rate": Output("B", "ratio", "learning_rate", at=Use(step.name), form=PerRow())},
+        outputs={"learning rate": Output("B", "ratio", "learning_rate", at=Use(step.name), form=PerRow("list"))},
         settings=families,
         claims=claimed,
         reach=reach,

@@ -22,6 +22,13 @@ EARLIER = {
     "verl.trainer.ppo.v1.utils": "verl.trainer.main_ppo_sync",
 }
 
+#: Package of a server -> the engine that it imports, which needs a GPU.
+ENGINES = {
+    "verl.workers.rollout.vllm_rollout": ("vllm",),
+    "verl.workers.rollout.sglang_rollout": ("sglang",),
+    "verl.workers.rollout.trtllm_rollout": ("tensorrt_llm",),
+}
+
 #: Packages that the trainer imports but verl does not declare as dependencies.
 UNDECLARED = ("cachetools", "fastapi", "uvicorn", "TransferQueue", "pillow")
 
@@ -35,5 +42,6 @@ def installation(version: str) -> Installation:
     """Packages for a script that imports verl: verl and the dependencies that it does not declare."""
     release, note = requirement("verl", version)
     # Vocabulary-parallel functions import Megatron, whose dependencies need a GPU.
-    actors = ("AgentLoopWorkerTQ", "FullyAsyncRollouter", "FullyAsyncTrainer")
-    return Installation(packages=" ".join((release, *UNDECLARED)), alone="megatron-core", note=note, actors=actors)
+    actors = ("AgentLoopWorkerTQ", "FullyAsyncRollouter", "FullyAsyncTrainer", "TRTLLMHttpServer")
+    packages = " ".join((release, *UNDECLARED))
+    return Installation(packages=packages, alone="megatron-core", note=note, actors=actors, absent=ENGINES)

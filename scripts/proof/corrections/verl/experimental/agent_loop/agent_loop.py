@@ -1,4 +1,5 @@
-# Corrections of verl/experimental/agent_loop/agent_loop.py (0.9.1): a method of which an expression is replaced.
+# Corrections of verl/experimental/agent_loop/agent_loop.py (0.9.1): methods of which an expression is replaced.
+# - A request has the configured penalty for repetition.
 # - The mask of a trajectory's outputs is padded after the prompt and after the response, as the reward managers read it.
 
 from replaced import replaced
@@ -15,4 +16,8 @@ AgentLoopWorker._compute_score = replaced(
     AgentLoopWorker,
     "_compute_score",
     {"all_attention_mask, batch_first": "[_mask_of(output, outputs) for output in outputs], batch_first"},
+)
+
+AgentLoopWorker.generate_sequences = replaced(
+    AgentLoopWorker, "generate_sequences", {"repetition_penalty=1.0": "repetition_penalty=config.repetition_penalty"}
 )
