@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 #: The first line of a recorded script, before which no statement may stand.
 _FUTURE = "from __future__ import annotations"
 
-#: Lines of a script that let packages be imported that need a GPU: empty modules stand in for those not installed.
+#: Lines of a script that let packages be imported that need a GPU: those not installed become empty modules.
 _ABSENT_PACKAGES = """
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -68,8 +68,8 @@ class Installation:
         setup: module -> lines to run before its functions are called.
         folders: folders of a project from which its code is imported, relative to where the script runs.
         actors: names of classes that may be Ray actors. Such a name is a handle; the class is in its metadata.
-        absent: module -> packages that it imports and that need a GPU. Empty modules stand in for them, unless they are
-            installed.
+        absent: module -> packages that it imports and that need a GPU. Unless they are installed, they become empty
+            modules.
     """
 
     packages: str = "numpy"
