@@ -2,6 +2,7 @@
 # - The logged KL and entropy sum over the tokens of the completions, not over padding.
 # - The loss of a micro-batch is divided by their number before its backward pass.
 # - Prompts for a vLLM server have no padding, which _generate_vllm adds and masks.
+# - In sleep mode, weights are transferred before each sampling, since each discards them at its end.
 
 from replaced import replaced
 
@@ -22,5 +23,15 @@ OnlineDPOTrainer._generate_vllm_server = replaced(
         "padding=True,\n": "",
         'padding_side="left",\n': "",
         "prompt_tokens.tolist()": "list(prompt_tokens)",
+    },
+)
+
+OnlineDPOTrainer._generate_vllm_colocate = replaced(
+    OnlineDPOTrainer,
+    "_generate_vllm_colocate",
+    {
+        "if self.state.global_step != self._last_loaded_step:": (
+            "if self.args.vllm_enable_sleep_mode or self.state.global_step != self._last_loaded_step:"
+        ),
     },
 )
