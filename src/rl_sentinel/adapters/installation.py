@@ -15,14 +15,25 @@ from importlib.metadata import Distribution
 from types import ModuleType, SimpleNamespace
 
 
+def empty_class(owner, name):
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return EmptyClass(name, (EmptyObject,), {{}})
+
+
+class EmptyClass(type):
+    __getattr__ = empty_class
+
+
+class EmptyObject(SimpleNamespace):
+    def __call__(self, decorated):
+        return decorated
+
+
 class EmptyModule(ModuleType):
     __path__ = []
     __version__ = "999"
-
-    def __getattr__(self, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return type(name, (SimpleNamespace,), {{}})
+    __getattr__ = empty_class
 
 
 class NewestVersion(Distribution):
