@@ -96,9 +96,9 @@ def test_a_fault_of_a_dict_in_an_object_is_found() -> None:
         (
             of_dicts_in_an_object,
             {"data.batch.x": "logprob"},
-            r"bind names data\.batch\.x, expected keys that .* batch\.logp",
+            r"bind has data\.batch\.x, expected keys that .* data\.batch\.logp",
         ),
-        (of_keys, {"batch.others": "logprob"}, r"bind names batch\.others, expected keys that of_keys reads: "),
+        (of_keys, {"batch.others": "logprob"}, r"bind has batch\.others, expected keys that of_keys reads: batch\."),
         (of_tensors, {"logprobs.x": "logprob"}, r"bind names logprobs\.x, but logprobs is not passed as a dict: if"),
     ],
 )

@@ -143,7 +143,7 @@ def _sides(bug: Bug, histories: Histories | None) -> _Sides:
     fix = "add releases.last and releases.fixed_in to the bug's row"
     if not bug.parent_commit:
         raise SentinelError(
-            f"the bug's row lacks parent_commit, and one of the two releases: add parent_commit, or {fix}"
+            f"the bug's row lacks parent_commit, and releases.last or releases.fixed_in: add parent_commit, or {fix}"
         )
     commit = str(bug.parent_commit)[:9]
     raise SentinelError(f"parent_commit is {commit}, which no history in {histories.folder} has: fetch it, or {fix}")

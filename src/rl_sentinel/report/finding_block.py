@@ -54,7 +54,7 @@ def when(e: Mapping[str, Any]) -> str:
 
 
 def _with_listed_value(e: Mapping[str, Any], reach: str) -> str:
-    """The configuration in ``reach``; if a value of a list was refused, this value replaces the setting's value."""
+    """``reach``; if the code refused a value that it lists as allowed, with this value in place of the setting's."""
     listed = e["expectation"].get("listed")
     value = e["knobs"].get(listed["name"]) if listed else None
     return re.sub(rf"=(?:{re.escape(str(value))})\b", lambda _: f"={listed['value']}", reach) if value else reach

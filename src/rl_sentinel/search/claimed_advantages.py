@@ -33,7 +33,10 @@ def are_comparable(boundary: Boundary, steps: Batch) -> bool:
 
 
 def accepted_advantages(boundary: Boundary, name: str, case: Case) -> tuple[dict[str, Tensor], Tensor]:
-    """The accepted values of an output by reading, and where they count; none if the batch does not determine them."""
+    """The accepted values of an output for each reading of the formula, and where they count.
+
+    Without readings if the batch does not determine the values.
+    """
     batch = case.batch
     finals, last_row = last_steps(boundary, batch)
     differ = rewards_differ(finals)[last_row]

@@ -48,9 +48,11 @@ def test_missing_file_is_one_line(tmp_path: Path) -> None:
 def test_file_has_no_splits(tmp_path: Path) -> None:
     place = tmp_path / "data.jsonl"
     place.write_text("{}")
-    words = r"environment.split is 'test' with a file, expected no split: only a folder of `datasets` has splits$"
+    words = r"environment.split is 'test', but .*data.jsonl is a file, expected no split: only a folder of"
     with pytest.raises(SentinelError, match=words):
         load_rows(str(place), "test")
+    with pytest.raises(SentinelError, match=r"none.jsonl cannot be read \(No such file or directory\)"):
+        load_rows(str(tmp_path / "none.jsonl"), "test")
 
 
 def _datasets(monkeypatch: pytest.MonkeyPatch, result: Any) -> None:

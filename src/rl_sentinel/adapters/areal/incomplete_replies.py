@@ -124,7 +124,7 @@ def _episode(make: Callable[..., Any], config: Callable[..., Any], prompt: list[
 
 
 def _trains_first(batch: Mapping[str, Any]) -> bool:
-    """Whether the first row trains, in a batch whose columns have one shape; else a later computation raises."""
+    """Whether the first row has a trained token; False if the columns differ in shape, as a later step raises then."""
     columns = ("input_ids", "attention_mask", "loss_mask", "logprobs")
     same = len({tuple(batch[name].shape) for name in columns}) == 1
     return same and bool(torch.as_tensor(batch["loss_mask"][0]).any())

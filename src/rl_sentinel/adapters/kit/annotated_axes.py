@@ -143,7 +143,10 @@ def _axes_of_entry(text: str, name: str, another: str) -> str:
 
 
 def _documented(brackets: str) -> str:
-    """The letters of axes in brackets; a single T or K in parentheses is not an axis, as in ``reward(s)``."""
+    """The letters of the axes in brackets.
+
+    A single T or K in parentheses without a comma is no axis: the ``(s)`` of ``reward(s)`` is a plural.
+    """
     letters = _letters(brackets[1:-1].removesuffix(","))
     return "" if letters in ("T", "K") and brackets[0] == "(" and "," not in brackets else letters
 

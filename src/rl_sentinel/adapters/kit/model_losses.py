@@ -59,8 +59,8 @@ def with_entropy_of_model(target: Target, boundary: Boundary) -> Boundary:
 def _reads_others(target: Target, boundary: Boundary) -> bool:
     """Whether the loss depends on probabilities of tokens that were not sampled, at advantages of 0.
 
-    A wrong temperature has a similar effect, through the log-probs of the sampled tokens. At advantages of 0 it acts
-    only through a KL, so its effect depends on the reference.
+    An effect that changes with the reference log-probs does not count: it comes from a wrong temperature, which at
+    advantages of 0 acts only through a KL.
     """
     (step,) = boundary.steps
     uneven = replace(boundary, steps=(replace(step, arguments=change_codecs(step.arguments, _uneven)),))

@@ -163,8 +163,9 @@ def _bind_containers(
         paths = [*_paths(read)]
         # A key of a known name that the user binds is passed although it is not read, as a parameter is.
         read |= {key: text for key, text in stated.items() if key not in paths and role_of(key)}
+        expected = ", ".join(f"{parameter}.{path}" for path in paths)
         if wrong := [f"{parameter}.{key}" for key in stated if key not in (*paths, *read)]:
-            raise Unbindable(f"bind names {', '.join(wrong)}, expected keys that {name} reads: {', '.join(paths)}")
+            raise Unbindable(f"bind has {', '.join(wrong)}, expected keys that {name} reads: {expected}")
         arguments.unknown.remove(parameter)
         bound[parameter] = items
         arguments.codecs |= bind_slots([slot_of[parameter]], {parameter: items}, arguments)

@@ -39,7 +39,11 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def rollout_differences(encode: Callable[..., Any], added: str, masks: list[list[int]]) -> dict[str, list[float]]:
-    """Count the ``tokens`` and values of ``masks`` where SkyRL's messages after a prompt differ from the template."""
+    """Per row, count the differences of SkyRL's tokenization of the messages after the prompt.
+
+    ``tokens`` counts the token ids that differ from the chat template, ``masks`` the mask values that do not mark
+    exactly the replies.
+    """
     tokenizer = ChatTokenizer(added)
     counts = []
     for row in masks:

@@ -111,7 +111,7 @@ def distance_settings(temperature: float, *, aligned: bool) -> dict[str, Any]:
 
 
 def halved(logits: Tensor, share: float) -> Tensor:
-    """Split each token into two: ``[B, 2T, V]`` logits of a first half, and the logits of the token.
+    """Split each token into two: logits ``[B, 2T, V]``, those of a first half and those of the token in turn.
 
     The first half is token 0 with probability ``share``, else token 1.
     """

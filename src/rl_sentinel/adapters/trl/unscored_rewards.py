@@ -1,4 +1,4 @@
-"""Rewards from several functions in TRL's online trainers, where some functions return None for a completion."""
+"""Advantages and logged rewards of TRL's online trainers where all reward functions return None for a completion."""
 
 import inspect
 from collections.abc import Iterator, Mapping
@@ -95,7 +95,7 @@ def _advantages(path: str, kind: str, settings: Settings, said: Claims) -> Bound
         outputs={"advantage": Output("B", "reward", "advantage", at=Use("generated")["found"]["advantages"])},
         settings={"some unscored": {**settings, **({"epsilon": 1e-4} if kind == "grpo" else {})}},
         claims=said | claims(_NONE),
-        reach="two reward functions, one of which returns None for some completions",
+        reach="two reward functions that return None for some completions",
         requires=CONDITIONS,
     )
 
@@ -110,7 +110,7 @@ def _logged(target: Target, path: str, kind: str, settings: Settings) -> Boundar
         outputs={name: replace(output, at=place[name], form=Logged()) for name, output in LOGGED.items()},
         settings={"logged, some unscored": settings},
         claims=claims(_NONE),
-        reach="two reward functions, one of which returns None for some completions",
+        reach="two reward functions that return None for some completions",
         requires=CONDITIONS,
     )
 

@@ -43,7 +43,10 @@ _NEXT = (
 
 @dataclass(frozen=True, slots=True)
 class NextTokenNested(Packed):
-    """A nested tensor ``[B, 1 + length, 1]`` with a one-token prompt: position t has the number of token t + 1."""
+    """A nested tensor ``[B, 1 + length, 1]`` with a one-token prompt.
+
+    Position t has the value, such as a log-prob, of token t + 1; the last position has 0.
+    """
 
     def lay_out(self, column: Tensor, inputs: Inputs) -> Tensor:
         """Each response, followed by a 0."""

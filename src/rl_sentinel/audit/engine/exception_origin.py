@@ -23,9 +23,12 @@ _OURS = f"{Path(rl_sentinel.__file__).parent.resolve()}/"
 class Origin(NamedTuple):
     """The origin of an exception.
 
-    ``accident`` is ``file:line`` of the target; it is empty if code raised the exception on purpose, or if the
-    exception comes from outside of the target or from the environment (such as ``ImportError``). ``on_purpose`` is True
-    if a ``raise`` or ``assert`` of the target raised it.
+    Attributes:
+        accident: ``file:line`` of the target's innermost frame, if the exception is an accident of the target; else
+            empty: if a ``raise`` or ``assert`` raised it on purpose, without a frame of the target, or if the
+            environment caused it (``ImportError``, ``OSError``). A ``TypeError``, ``LookupError``,
+            ``AttributeError`` or ``RuntimeError`` that a library raises is an accident of the target.
+        on_purpose: whether a ``raise`` or ``assert`` of the target raised it, unless the environment caused it.
     """
 
     accident: str = ""

@@ -33,9 +33,10 @@ def load_rows(path: str, split: str = "") -> tuple[Row, ...]:
 
 
 def _from_lines(path: Path, split: str) -> tuple[Row, ...]:
-    if split:
+    if split and path.exists():
         raise SentinelError(
-            f"environment.split is {split!r} with a file, expected no split: only a folder of `datasets` has splits"
+            f"environment.split is {split!r}, but {path} is a file, expected no split: only a folder of `datasets` has "
+            "splits"
         )
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
