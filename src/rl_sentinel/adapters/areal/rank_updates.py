@@ -25,7 +25,7 @@ from rl_sentinel.adapters.kit.result_forms import Total
 from rl_sentinel.adapters.kit.sequences import AttentionMask, FullSequence
 from rl_sentinel.adapters.kit.value_codecs import Derived, Knob, functions
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
+from rl_sentinel.core.boundary import Boundary, Output, Stage, Unbound, one_call
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec, Inputs
@@ -55,7 +55,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         if not (target.has(method) and target.has(path)):
             continue
         if why := target.fails(method) or target.fails(path):
-            yield Unbound(f"{method} -> {path}", "policy-loss", why)
+            stage: Stage = "metric" if name.startswith("evaluate") else "policy-loss"
+            yield Unbound(f"{method} -> {path}", stage, why)
             continue
         choose_platform(target)
         boundary = _on_ranks(method, path, evaluates=name.startswith("evaluate"))
