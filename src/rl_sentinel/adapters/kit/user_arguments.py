@@ -160,12 +160,11 @@ def _bind_containers(
         if not items:
             continue
         read, stated = items[0] if isinstance(items, list) else items, bind_inside.pop(parameter, {})
-        paths = [*_paths(read)]
+        paths, known = [*_paths(read)], ", ".join(f"{parameter}.{path}" for path in _paths(read))
         # A key of a known name that the user binds is passed although it is not read, as a parameter is.
         read |= {key: text for key, text in stated.items() if key not in paths and role_of(key)}
-        expected = ", ".join(f"{parameter}.{path}" for path in paths)
         if wrong := [f"{parameter}.{key}" for key in stated if key not in (*paths, *read)]:
-            raise Unbindable(f"bind has {', '.join(wrong)}, expected keys that {name} reads: {expected}")
+            raise Unbindable(f"bind has {', '.join(wrong)}, expected keys that {name} reads: {known}")
         arguments.unknown.remove(parameter)
         bound[parameter] = items
         arguments.codecs |= bind_slots([slot_of[parameter]], {parameter: items}, arguments)
@@ -180,9 +179,8 @@ def _container_bindings(
 ) -> dict[str, Any] | list[dict[str, Any]]:
     """The binding of each key that the function reads from a parameter, by name.
 
-    A list of one such dict if the parameter is a list of dicts or objects; empty if the parameter is not a container. A
-    key that the user does not bind is bound to ``...``: by its name. Whether that name is known is checked when the
-    container is bound.
+    A list of one such dict if the parameter is a list of dicts or objects; empty if it is not a container. A key that
+    the user does not bind gets ``...``: it is bound by its name, which is checked when the container is bound.
 
     Args:
         function: the function.
