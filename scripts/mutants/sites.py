@@ -17,7 +17,7 @@ Site = tuple[tuple[Step, ...], ast.AST, str, bool]
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 #: Modules that only refuse.
-CONTRACTS = frozenset({"kernels/argument_checks.py", "requirements.py", "validation.py"})
+CONTRACTS = frozenset({"kernels/argument_checks.py", "requirements.py", "trajectory_step.py", "validation.py"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def mutants(module: str, source: str, operators: Mapping[str, Operator] = OPERAT
     # An operator may have written torch in.
     imported = ast.fix_missing_locations(ast.Import([ast.alias("torch")]))
     whole = module in CONTRACTS
-    for steps, node, function, contract in _sites(tree, (), "", contract=whole):
+    for steps, node, function, contract in _sites(tree, (), "", _read_to_refuse(tree), contract=whole):
         at = steps[0][1] or 0
         for operator, change in operators.items():
             for fresh in change(node):
@@ -78,27 +78,52 @@ def _short(node: ast.AST) -> str:
     return line if len(line) <= 90 else f"{line[:87]}..."
 
 
-def _sites(node: ast.AST, steps: tuple[Step, ...], function: str, *, contract: bool) -> Iterator[Site]:
+def _sites(
+    node: ast.AST, steps: tuple[Step, ...], function: str, refusing: frozenset[str], *, contract: bool
+) -> Iterator[Site]:
     if function:
         yield steps, node, function, contract
+    if isinstance(node, _FUNCTIONS):
+        refusing |= _read_to_refuse(node)
     for name, value in ast.iter_fields(node):
         if name in {"annotation", "returns", "decorator_list", "type_params", "bases"}:
             continue
         for at, child in enumerate(value) if isinstance(value, list) else [(None, value)]:
             if isinstance(child, ast.AST) and not _left_alone(node, name, child, at):
-                refuses = contract or _only_refuses(node, name, child)
-                yield from _sites(child, (*steps, (name, at)), _outer(node, child, function), contract=refuses)
+                refuses = contract or _only_refuses(node, name, child, refusing)
+                way = (*steps, (name, at))
+                yield from _sites(child, way, _outer(node, child, function), refusing, contract=refuses)
 
 
-def _only_refuses(parent: ast.AST, name: str, child: ast.AST) -> bool:
-    """A condition that raises, a call whose result is dropped, or a function that requires something."""
+def _only_refuses(parent: ast.AST, name: str, child: ast.AST, refusing: frozenset[str]) -> bool:
+    """A condition that raises, a check, a function that requires something, or what only these and messages read."""
     if isinstance(parent, ast.If) and name == "test":
         return isinstance(parent.body[-1], ast.Raise)
-    if isinstance(child, ast.Expr) and isinstance(child.value, ast.Call):
-        return isinstance(child.value.func, ast.Name)
-    return isinstance(child, ast.FunctionDef) and child.name.lstrip("_").startswith(
-        ("require_", "validate", "explain_")
-    )
+    if isinstance(child, ast.Assign):
+        return all(isinstance(to, ast.Name) and to.id in refusing for to in child.targets)
+    if isinstance(child, ast.FunctionDef):
+        required = child.name.lstrip("_").startswith(("require_", "validate", "explain_"))
+        return required or (child.name.startswith("_") and child.name in refusing)
+    return _is_check(child)
+
+
+def _is_check(node: ast.AST) -> bool:
+    """A call whose result is dropped, or a condition under which nothing happens but checks.
+
+    A function whose name ends with an underscore changes its argument, as torch has it.
+    """
+    if isinstance(node, ast.If):
+        return not node.orelse and (isinstance(node.body[-1], ast.Raise) or all(map(_is_check, node.body)))
+    called = node.value.func if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) else None
+    return isinstance(called, ast.Name) and not called.id.endswith("_")
+
+
+def _read_to_refuse(scope: ast.AST) -> frozenset[str]:
+    """The names that a scope reads in checks and messages only."""
+    checks = [n for n in ast.walk(scope) if isinstance(n, ast.Raise | ast.JoinedStr) or _is_check(n)]
+    there = {id(n) for check in checks for n in ast.walk(check)}
+    read = [n for n in ast.walk(scope) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
+    return frozenset(n.id for n in read) - {n.id for n in read if id(n) not in there}
 
 
 def _outer(parent: ast.AST, child: ast.AST, function: str) -> str:

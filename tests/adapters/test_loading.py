@@ -220,6 +220,21 @@ def test_fakes_bare_packages_and_environment(loaded: Loaded) -> None:
     assert used["mega.core.parallel"] == "fake"
 
 
+def test_a_package_that_needs_more_than_a_fake_has_is_absent(
+    tmp_path: Path, loaded: Loaded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own import fails where the fake has no submodule: the target gets a stand-in for it."""
+    server = tmp_path / "site" / "webserver.py"
+    server.parent.mkdir()
+    server.write_text("from models.main import Model\n")
+    monkeypatch.syspath_prepend(server.parent)
+    files = {"toy/m.py": "from webserver import App\nfrom models import field\n"}
+    target = loaded(files, fakes={"models": lambda: ModuleType("models")})
+    with pytest.raises(StandInTouched, match=r"webserver\.App"), forbid_stand_ins():
+        target.module("toy.m").App()
+    assert used["webserver"] == "stand-in"
+
+
 def test_type_parameters_are_read(loaded: Loaded) -> None:
     source = """
         from __future__ import annotations

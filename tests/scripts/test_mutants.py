@@ -70,7 +70,11 @@ def test_what_is_left_alone() -> None:
 
 @pytest.mark.slow
 def test_contract_checks_are_apart() -> None:
-    """Conditions that raise, calls that only refuse, and functions that require; the rest computes."""
+    """Conditions that raise, calls that only refuse, and functions that require; the rest computes.
+
+    Names and private functions that only these and messages read belong to them; a call that changes its argument
+    does not.
+    """
     source = (
         SOURCE
         + """
@@ -79,14 +83,30 @@ def _require_more(low):
     return low + 1
 
 
-def weigh(values):
-    within("values", values + 1)
-    return values * 2
+def _shown(values):
+    return values + 3
+
+
+def _add_twice_(total, values):
+    total.add_(values * 4)
+
+
+def weigh(values, total):
+    outside = values < 0
+    wide = values > 9
+    if wide:
+        within("values", values + 1)
+    if total.outside(outside):
+        raise ValueError(f"{_shown(values)} is outside")
+    _add_twice_(total, values + 5)
+    return values * 2 + wide
 """
     )
     changes = {(m.function, m.before, m.contract) for m in mutants("page.py", source)}
     assert {("mean", "low < 0", True), ("_require_more", "low + 1", True), ("weigh", "values + 1", True)} <= changes
-    assert {("mean", "total - low", False), ("weigh", "values * 2", False)} <= changes
+    assert {("weigh", "values < 0", True), ("_shown", "values + 3", True)} <= changes
+    assert {("mean", "total - low", False), ("weigh", "values * 2", False), ("weigh", "values > 9", False)} <= changes
+    assert {("_add_twice_", "values * 4", False), ("weigh", "values + 5", False)} <= changes
     contract = contract_mutants()
     assert all(m.contract for m in contract)
     assert {m.module for m in contract} >= CONTRACTS

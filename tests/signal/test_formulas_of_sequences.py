@@ -22,7 +22,8 @@ from rl_sentinel.signal.logprob import (
     logprobs_from_hidden,
     squared_probabilities_from_hidden,
 )
-from rl_sentinel.signal.merging import Step, counts, merge
+from rl_sentinel.signal.merging import counts, merge
+from rl_sentinel.signal.trajectory_step import Step
 
 CENTERED = partial(grpo.advantages, standardize=False, epsilon=0.0)
 

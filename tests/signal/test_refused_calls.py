@@ -17,7 +17,7 @@ from rl_sentinel.signal.choices import Choices
 from rl_sentinel.signal.controller import Adaptive, Fixed
 from rl_sentinel.signal.correction import rejection, weights
 from rl_sentinel.signal.kl import k1
-from rl_sentinel.signal.merging import Step, merge
+from rl_sentinel.signal.merging import merge
 from rl_sentinel.signal.minibatches import aggregation
 from rl_sentinel.signal.normalization import Normalization
 from rl_sentinel.signal.path import loss_ready
@@ -26,6 +26,7 @@ from rl_sentinel.signal.reduce import Aggregation, aggregate
 from rl_sentinel.signal.rollout import Rollout, laid_out
 from rl_sentinel.signal.segments import Segments, padded
 from rl_sentinel.signal.steps import last_steps
+from rl_sentinel.signal.trajectory_step import Step
 
 NAN, INF = torch.nan, torch.inf
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.signal.merging import Step
 from rl_sentinel.signal.rollout import Rollout, laid_out
+from rl_sentinel.signal.trajectory_step import Step
 
 ROW = {"reward": torch.zeros(2), "group": torch.zeros(2, dtype=torch.long), "mask": torch.ones(2, 3).bool()}
 

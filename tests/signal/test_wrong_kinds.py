@@ -16,7 +16,7 @@ from rl_sentinel.signal.advantage import grpo
 from rl_sentinel.signal.choices import Choices, is_outcome
 from rl_sentinel.signal.controller import Adaptive, Fixed
 from rl_sentinel.signal.correction import bounds, rejection, weights
-from rl_sentinel.signal.merging import Step, counts, merge
+from rl_sentinel.signal.merging import counts, merge
 from rl_sentinel.signal.normalization import Normalization
 from rl_sentinel.signal.path import loss_ready
 from rl_sentinel.signal.ready import Ready, prompts_apart, trusted
@@ -24,6 +24,7 @@ from rl_sentinel.signal.reduce import Aggregation
 from rl_sentinel.signal.rollout import Rollout, laid_out
 from rl_sentinel.signal.segments import Segments
 from rl_sentinel.signal.steps import over_trajectories
+from rl_sentinel.signal.trajectory_step import Step
 
 Refusing = tuple[Callable[..., Any], dict[str, Any]]
 

@@ -135,8 +135,9 @@ class _Importer:
         try:
             module = self.real(name, globals, locals, fromlist or (), level)
         except ModuleNotFoundError as error:
-            top = name.partition(".")[0]
-            absent = error.name == top or (used.get(top) == "fake" and f"{error.name}.".startswith(f"{top}."))
+            top, lacking = name.partition(".")[0], (error.name or "").partition(".")[0]
+            # Another package may lack a submodule of a fake: then it counts as absent itself.
+            absent = error.name == top or used.get(lacking) == "fake"
             if level or not absent or not self._replaces(top, sys._getframe(1)):  # noqa: SLF001
                 raise
             if top in sys.modules and not fromlist:

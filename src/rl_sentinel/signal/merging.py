@@ -1,107 +1,11 @@
 """Merge the steps of a conversation that share a prefix, so that each token is trained once."""
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from numbers import Integral
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
-from rl_sentinel.core.argument_checks import is_number
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.core.phrasing import shortened
 from rl_sentinel.signal.requirements import require_instance
-from rl_sentinel.signal.validation import validate_record
-
-
-def _is_token(entry: object) -> bool:
-    return isinstance(entry, Integral) and not isinstance(entry, bool) and -(2**63) <= int(entry) < 2**63
-
-
-_TOKEN, _NUMBER = (_is_token, "a token: an integer of at most 64 bits"), (is_number, "a number")
-
-#: Column -> the check of an entry, and what it must be.
-_ENTRIES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    "prompt": _TOKEN,
-    "response": _TOKEN,
-    "trained": (lambda entry: isinstance(entry, bool), "True or False"),
-    "token_reward": _NUMBER,
-    "logprob": _NUMBER,
-}
-
-
-#: The usual types of the fields of a step, with its two plain fields first.
-_USUAL = (str, bool, *(tuple,) * len(_ENTRIES))
-
-
-def _fit_64_bits(tokens: tuple[Any, ...]) -> bool:
-    """Whether all are integers of 64 bits, and not bools."""
-    return set(map(type, tokens)) <= {int} and (not tokens or (min(tokens) >= -(2**63) and max(tokens) < 2**63))
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One call of the policy in a trajectory: prompt, response, and which response tokens are trained.
-
-    ``response``, ``trained``, ``token_reward`` (reward units) and ``logprob`` (nats, of the policy that
-    sampled) have one entry per token of the response. ``last`` marks the end of the trajectory.
-    """
-
-    trajectory: str
-    prompt: tuple[int, ...]
-    response: tuple[int, ...]
-    trained: tuple[bool, ...]
-    token_reward: tuple[float, ...]
-    logprob: tuple[float, ...]
-    last: bool
-
-    def __post_init__(self) -> None:
-        """Validate types and lengths of all fields, and that rewards of trained tokens are finite."""
-        if self._is_usual():
-            return
-        validate_record(self)
-        require_instance("trajectory", self.trajectory, str, "the name of a trajectory")
-        for name, (fits, expected) in _ENTRIES.items():
-            column = getattr(self, name)
-            if not isinstance(column, tuple):
-                raise InputError(
-                    f"{name} of a step of trajectory {self.trajectory} is {shortened(column)}, expected a tuple with "
-                    "an entry for each token: tuple(...) of a list, or of the tolist() of a tensor, makes one"
-                )
-            if name != "prompt" and len(column) != len(self.response):
-                raise InputError(
-                    f"{name} of a step of trajectory {self.trajectory} has {len(column)} entries, "
-                    f"expected {len(self.response)}, one for each token of the response"
-                )
-            self._require_entries(name, fits, expected)
-        self._require_finite_rewards()
-
-    def _is_usual(self) -> bool:
-        """Whether all fields have the usual types, and valid values; much faster than the checks with messages."""
-        columns = self.prompt, self.response, self.trained, self.token_reward, self.logprob
-        return (
-            (type(self.trajectory), type(self.last), *map(type, columns)) == _USUAL
-            and len(self.response) == len(self.trained) == len(self.token_reward) == len(self.logprob)
-            and set(map(type, self.trained)) <= {bool}
-            and set(map(type, self.token_reward + self.logprob)) <= {float}
-            and _fit_64_bits(self.prompt + self.response)
-            and math.isfinite(sum(self.token_reward))
-        )
-
-    def _require_entries(self, name: str, fits: Callable[[Any], bool], expected: str) -> None:
-        column = getattr(self, name)
-        wrong = next((place for place, entry in enumerate(column) if not fits(entry)), None)
-        if wrong is not None:
-            place = f"{name}[{wrong}] of a step of trajectory {self.trajectory}"
-            fix = ": convert the column with tolist()" if hasattr(column[wrong], "tolist") else ""
-            raise InputError(f"{place} is {shortened(column[wrong])}, expected {expected}{fix}")
-
-    def _require_finite_rewards(self) -> None:
-        for token, (reward, is_trained) in enumerate(zip(self.token_reward, self.trained, strict=True)):
-            if is_trained and not math.isfinite(reward):
-                raise InputError(
-                    f"token_reward[{token}] of a step of trajectory {self.trajectory} is {reward}, "
-                    "expected a finite number: the token is trained"
-                )
+from rl_sentinel.signal.trajectory_step import Step
 
 
 def merge(steps: Sequence[Step]) -> list[Step]:
@@ -127,7 +31,8 @@ def merge(steps: Sequence[Step]) -> list[Step]:
         joined steps stay at their own tokens, so that none is dropped.
 
     Example:
-        >>> from rl_sentinel.signal.merging import Step, merge
+        >>> from rl_sentinel.signal.merging import merge
+        >>> from rl_sentinel.signal.trajectory_step import Step
         >>> first = Step("a", (1,), (2, 3), (True, True), (0.0, 0.5), (-1.0, -1.0), last=False)
         >>> second = Step("a", (1, 2, 3, 9), (4,), (True,), (1.0,), (-2.0,), last=True)
         >>> (merged,) = merge([first, second])
@@ -150,7 +55,8 @@ def counts(before: Sequence[Step], after: Sequence[Step]) -> dict[str, int]:
     """Count sequences before and after merging, for the log.
 
     Example:
-        >>> from rl_sentinel.signal.merging import Step, counts, merge
+        >>> from rl_sentinel.signal.merging import counts, merge
+        >>> from rl_sentinel.signal.trajectory_step import Step
         >>> step = Step("a", (1,), (2,), (True,), (0.0,), (0.0,), last=True)
         >>> counts([step], merge([step]))
         {'num_seq_before_merge': 1, 'num_seq_after_merge': 1}

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from rl_sentinel.core.argument_checks import number
 from rl_sentinel.core.errors import InputError
-from rl_sentinel.signal.merging import Step, merge
+from rl_sentinel.signal.merging import merge
 from rl_sentinel.signal.requirements import WHOLE, require_instance, require_range
 from rl_sentinel.signal.segments import Mask
+from rl_sentinel.signal.trajectory_step import Step
 from rl_sentinel.signal.validation import validate, validate_record
 
 
@@ -110,7 +111,7 @@ def laid_out(  # noqa: PLR0913 - steps, facts about their trajectories, and two 
             as for ``merging.merge``, even if ``merged`` is False.
 
     Example:
-        >>> from rl_sentinel.signal.merging import Step
+        >>> from rl_sentinel.signal.trajectory_step import Step
         >>> from rl_sentinel.signal.rollout import laid_out
         >>> first = Step("a", (1,), (2, 3), (True, True), (0.0, 0.5), (-1.0, -1.0), last=False)
         >>> second = Step("a", (1, 2, 3, 9), (4,), (True,), (0.0,), (-2.0,), last=True)

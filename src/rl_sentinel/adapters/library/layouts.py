@@ -13,7 +13,7 @@ from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output
 from rl_sentinel.core.case import Settings
 
-STEP = f"{SIGNAL}.merging.Step"
+STEP = f"{SIGNAL}.trajectory_step.Step"
 MERGE = f"{SIGNAL}.merging.merge"
 COUNTS = f"{SIGNAL}.merging.counts"
 LAID = f"{SIGNAL}.rollout.laid_out"

@@ -49,7 +49,7 @@ def episodes_of(
         turns = list(_turns(batch, row)) if "turn" in columns else [(0, int(batch.length[row]))]
         for start, end in turns:
             step = target.call(
-                "rl_sentinel.signal.merging.Step",
+                "rl_sentinel.signal.trajectory_step.Step",
                 trajectory=episode.name,
                 prompt=(1, *range(2, 2 + start)),
                 response=tuple(range(2 + start, 2 + end)),

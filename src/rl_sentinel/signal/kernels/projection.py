@@ -128,9 +128,9 @@ class _FromHidden(torch.autograd.Function):
                 slope = share.mul_(bend.add_(chosen).neg_())
             slope = slope.scatter_add_(1, place, chosen * here.unsqueeze(1)).to(hidden.dtype)
             if to_hidden is not None:
-                _add_product(to_hidden[rows], slope, weight[words])
+                _add_product_(to_hidden[rows], slope, weight[words])
             if to_weight is not None:
-                _add_product(to_weight[words], slope.t(), hidden[rows])
+                _add_product_(to_weight[words], slope.t(), hidden[rows])
         found = (None if g is None else g.to(hidden.dtype) for g in (to_hidden, to_weight))
         return *found, *([None] * 4)
 
@@ -147,7 +147,7 @@ def _raised(logits: Tensor, peak: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
     return logits.sub_(raised.unsqueeze(1)), drop
 
 
-def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+def _add_product_(total: Tensor, left: Tensor, right: Tensor) -> None:
     """Add a matrix product to ``total`` in place, which may be of a wider dtype."""
     if total.dtype == left.dtype:
         total.addmm_(left, right)

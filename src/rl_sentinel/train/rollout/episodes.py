@@ -9,8 +9,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from rl_sentinel.core.errors import SentinelError
-from rl_sentinel.signal.merging import Step
 from rl_sentinel.signal.rollout import Laid, laid_out
+from rl_sentinel.signal.trajectory_step import Step
 from rl_sentinel.train.model.device import CPU
 from rl_sentinel.train.model.policy import Tokenizer
 from rl_sentinel.train.rollout.interfaces import Engine, Environment, Outcome, Request, Sampled, Task
