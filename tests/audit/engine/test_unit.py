@@ -122,6 +122,16 @@ def test_script_shows_another_output_that_breaks_on_the_case() -> None:
     assert 'print("MSK001: advantage"' in text
 
 
+def test_a_finding_stays_where_a_later_call_is_refused() -> None:
+    def one_more(ask: Ask, case: Case) -> Iterator[Expectation]:
+        yield from _doubled(ask, case)
+        raise NotApplicable("the next micro-batch has no trained token")
+
+    unit = _unit(leaking)
+    unit.laws = [replace(laws()["MSK001"], expect=one_more)]
+    assert _verdicts(unit)["MSK001"]["outcome"] == "broken"
+
+
 @pytest.mark.parametrize(
     ("compute", "root", "outcome", "reason"),
     [

@@ -70,8 +70,11 @@ def test_only_the_wanted_gradient_is_computed() -> None:
         for h, w in ((hidden, weight), (hidden, weight.detach()), (hidden.detach(), weight))
     ]
     whole = torch.autograd.grad(both[0], (hidden, weight))
-    torch.testing.assert_close(torch.autograd.grad(both[1], hidden)[0], whole[0])
-    torch.testing.assert_close(torch.autograd.grad(both[2], weight)[0], whole[1])
+    torch.testing.assert_close(torch.autograd.grad(both[1], hidden, retain_graph=True)[0], whole[0])
+    torch.testing.assert_close(torch.autograd.grad(both[2], weight, retain_graph=True)[0], whole[1])
+    # The backward pass of a second derivative is a computation of its own.
+    torch.testing.assert_close(torch.autograd.grad(both[1], hidden, create_graph=True)[0], whole[0])
+    torch.testing.assert_close(torch.autograd.grad(both[2], weight, create_graph=True)[0], whole[1])
 
 
 def test_large_logits_stay_finite() -> None:

@@ -103,7 +103,7 @@ def launched(owner: type, config: Any, rank: int) -> dict[str, Any]:  # noqa: AN
         gpus_per_node=1,
         workers=[None],
         run_server=run_server,
-        profiler_controller=None,
+        profiler_controller=SimpleNamespace(config=None, tool_config=None),
         _should_profile=lambda: False,
         _disaggregation_role="null",
         _master_sock=SimpleNamespace(close=lambda: None),

@@ -118,6 +118,10 @@ class Servers:
     async def resume(self) -> None:
         """Do nothing: there is no state to resume."""
 
+    def get_replicas(self) -> list[None]:
+        """One entry for each server."""
+        return self.server_handles
+
     def get_active_server_count(self) -> int:
         """The number of servers."""
         return len(self.server_handles)

@@ -218,10 +218,11 @@ def _reason(error: Exception) -> str:
 def _broken(law: Law, ask: ScriptRecorder, found: Break) -> Iterator[tuple[int, Expectation]]:
     """The expectation of the finding and later broken expectations, each with its number.
 
-    The number is -1 if the law does not yield the expectation of the finding again.
+    The number is -1 if the law does not yield the expectation of the finding again. A later call of the law may be
+    refused or raise: the finding stays.
     """
     met = False
-    with forbid_stand_ins(), suppress(TargetRaised):
+    with forbid_stand_ins(), suppress(Exception):
         for number, expectation in enumerate(law.expect(ask, found.case)):
             same = expectation.name == found.expectation.name and _same_results(expectation, found.expectation)
             if same or (met and _breaks(expectation)):

@@ -110,7 +110,9 @@ class _FromHidden(torch.autograd.Function):
         if torch.is_grad_enabled():  # a second derivative is wanted
             everywhere = torch.ones_like(token, dtype=torch.bool)
             both = ctx.formula(hidden @ weight.t(), token, everywhere, ctx.temperature)
-            return *torch.autograd.grad(both, (hidden, weight), grads, create_graph=True), *([None] * 4)
+            needed = [x for x, need in zip((hidden, weight), ctx.needs_input_grad, strict=False) if need]
+            slopes = iter(torch.autograd.grad(both, needed, grads, create_graph=True))
+            return *(next(slopes) if need else None for need in ctx.needs_input_grad[:2]), *([None] * 4)
         columns = Columns(hidden, weight, token, ctx.temperature)
         of_logprob, of_entropy = (g / ctx.temperature for g in grads)
         flat = bool((of_entropy == 0).all())
