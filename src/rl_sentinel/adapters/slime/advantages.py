@@ -42,6 +42,7 @@ DEFAULTS = {
     "use_rollout_logprobs": False,
     "custom_advantage_function_path": None,
     "normalize_advantages": False,
+    "qkv_format": "thd",
     "use_opd": False,
     "gamma": 1.0,
     "lambd": 1.0,

@@ -25,8 +25,8 @@ _FOLDER = "slime.backends.megatron_utils"
 #: Where revisions define the conversion, newest first.
 PATHS = (f"{_FOLDER}.megatron_to_hf.convert_to_hf", f"{_FOLDER}.update_weight_utils.convert_to_hf")
 
-#: The kernel for the scales of blocks, which needs a GPU, in revisions that have it.
-KERNEL = f"{_FOLDER}.kernels.fp8_kernel"
+#: Where revisions define the kernel for the scales of blocks, which needs a GPU, if they have it.
+KERNELS = (f"{_FOLDER}.kernels.fp8_kernel", "slime.utils.fp8_kernel")
 
 _NAME = "module.module.decoder.layers.{}.mlp.linear_fc2.weight"
 
@@ -45,7 +45,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundary of the conversion with one scale per weight and, in revisions without the kernel, per block."""
     path = next((path for path in PATHS if target.has(path) and not target.fails(path)), "")
     if path:
-        for settings in (PER_TENSOR, *(() if target.has(KERNEL) else (PER_BLOCK,))):
+        for settings in (PER_TENSOR, *(() if any(map(target.has, KERNELS)) else (PER_BLOCK,))):
             reach = "--hf-checkpoint of a model in FP8"
             boundary = fp8_boundary(path, weights_read, {"convert": path}, settings, _CLAIMS, reach, _PRODUCED)
             yield from bindable(target, boundary)

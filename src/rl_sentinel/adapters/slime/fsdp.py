@@ -155,7 +155,9 @@ def _in_order(samples_: list[dict[str, Any]], keys: tuple[str, ...]) -> dict[str
 
 def _packing(target: Target) -> Boundary:
     unpacked, form = Use("unpacked"), Ragged()
-    keys = {"rollout_logprob": "rollout_log_probs", "advantage": "advantages", "returns": "returns"}
+    keys = {"advantage": "advantages", "returns": "returns"}
+    if "rollout_log_probs" in inspect.signature(target.find(PACK)).parameters:
+        keys = {"rollout_logprob": "rollout_log_probs", **keys}
     outputs = {name: Output("B T", "", name, at=unpacked[key], form=form) for name, key in keys.items()}
     outputs |= {
         "token": Output("B T", "", "token", at=unpacked["tokens"], form=RaggedSequence()),

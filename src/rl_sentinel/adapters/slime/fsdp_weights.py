@@ -5,8 +5,9 @@ Newer revisions do not have this backend.
 
 import inspect
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -120,7 +121,9 @@ def first_weights(
         patch.object(Tensor, "cuda", lambda tensor, *_passed, **_options: tensor),
         patch.object(owner.__mro__[1], "init", _start),
     ):
-        inspect.unwrap(init)(actor, Options(**_NUMBERS, colocate=colocate), "actor")
+        names = inspect.signature(init).parameters
+        tracked = {"wandb_run_id": None} if "wandb_run_id" in names else {}
+        inspect.unwrap(init)(actor, Options(**_NUMBERS, colocate=colocate), "actor", **tracked)
         inspect.unwrap(update)(actor)
     return {"logprobs": engine.of_layers(weights)}
 
@@ -152,7 +155,24 @@ def _loading(model: Layers) -> dict[str, Any]:
         "checkpoint": SimpleNamespace(load=nothing, finalize_load=nothing),
         "TrainProfiler": lambda _args: SimpleNamespace(on_init_end=nothing),
         **dict.fromkeys(("init_tracking", "load_tokenizer", "load_processor", "get_lr_scheduler"), nothing),
+        # Revisions of 2025 wrap the model in a class.
+        "FSDP": _Wrapper(),
+        "ShardingStrategy": defaultdict(str),
+        "init_wandb_secondary": nothing,
+        "Timer": lambda: SimpleNamespace(start=nothing),
     }
+
+
+class _Wrapper:
+    """A fake of FSDP on one rank, which changes nothing."""
+
+    def __call__(self, loaded: object, **_options: object) -> object:
+        """The model."""
+        return loaded
+
+    def state_dict_type(self, *_about: object) -> AbstractContextManager[None]:
+        """A context in which state dicts are whole, as they are without it."""
+        return nullcontext()
 
 
 def _boundary(name: str) -> Boundary:

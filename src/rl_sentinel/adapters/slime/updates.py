@@ -57,6 +57,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         # Metrics are means over rollouts, but the definitions are means over samples.
         general = {} if family.rejects else REPORTS
         reports = {} if family.rollouts is GROUP_SUMS else {**general, **family.reports}
+        reports = {name: output for name, output in reports.items() if f'"{name}"' in loss_source(target)}
         with_reports = replace(family, reports=reports)
         yield from _bound(target, name, "policy-loss", with_reports, {"output": output, **policy})
     critic = {"output": Column("value", ModelOutput(shift=1)), "values": samples("old_value")}

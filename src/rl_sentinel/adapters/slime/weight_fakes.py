@@ -23,7 +23,8 @@ class Layers(nn.Module):
     def __init__(self, weights: list[Tensor], pattern: str) -> None:
         """Start with other numbers than the weights after training."""
         super().__init__()
-        self.trained, self.pattern, self.config = weights, pattern, SimpleNamespace()
+        self.trained, self.pattern = weights, pattern
+        self.config = SimpleNamespace(_attn_implementation="sdpa")
         self.weights = [nn.Parameter(2 * weight + 1) for weight in weights]
 
     def named_parameters(self, *_passed: object, **_options: object) -> Iterator[tuple[str, nn.Parameter]]:
