@@ -151,7 +151,12 @@ def _worker(
         for name in ("remove_microbatch_padding", "use_sample_packing"):
             if hasattr(cfg.trainer, name):
                 setattr(cfg.trainer, name, False)
-        wrapper = code["wrapper"](section, modules, SimpleNamespace(scale_loss=lambda loss: loss * loss_scale), loss)
+        optimizer = SimpleNamespace(scale_loss=lambda loss: loss * loss_scale)
+        known = inspect.signature(code["wrapper"]).parameters
+        earlier = {name: SimpleNamespace() for name in ("hf_config", "tf_config") if name in known}
+        wrapper = code["wrapper"](
+            config=section, actor_module=modules, actor_optimizer=optimizer, policy_loss_fn=loss, **earlier
+        )
     vars(wrapper).update(
         policy_loss_fn=loss,
         remove_microbatch_padding=packed,

@@ -179,11 +179,13 @@ def prepare_subclass(trainer: Any, entry: Callable[..., Any], generations: int) 
 def generate(trainer: Any, names: tuple[str, ...], prompts: list[Any], *_more: object, **_options: object) -> Any:  # noqa: ANN401 - a trainer
     """A fake ``_generate``: it returns the known rollout, in the order of the names that its caller unpacks."""
     rollout = trainer.rollout
+    # DPPO reads log-probs of the sampler without vLLM, too.
+    sampled = trainer.use_vllm or any(name.startswith("topk") for name in names)
     values = {
         "prompt": [[3]] * len(prompts),
         "completion": rollout.completions,
         "num": torch.tensor(float(sum(map(len, rollout.completions)))),
-        "sampling": rollout.sampler_logprobs if trainer.use_vllm else None,
+        "sampling": rollout.sampler_logprobs if sampled else None,
         "extra": {},
     }
     return tuple(next((v for n, v in values.items() if name.startswith(n)), None) for name in names)

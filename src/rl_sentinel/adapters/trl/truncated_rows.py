@@ -178,8 +178,9 @@ def final_rows(trainer: Any, sides: Sequence[str], side: int) -> list[Row]:  # n
     batch = trainer.data_collator(prepared)
     trains = batch["completion_mask"].bool() if "completion_mask" in batch else batch["labels"] != -100
     own = slice(side * len(prepared), (side + 1) * len(prepared))
-    kept = batch["attention_mask"].bool()
-    parts = zip(*(column[own] for column in (batch["input_ids"], kept, trains & kept)), strict=True)
+    prefix = "" if "input_ids" in batch else "completion_"  # KTO in the middle of 2026
+    ids_, kept = batch[f"{prefix}input_ids"], batch[f"{prefix}attention_mask"].bool()
+    parts = zip(*(column[own] for column in (ids_, kept, trains & kept)), strict=True)
     return [Row(ids[near & ~trained].tolist(), ids[trained].tolist()) for ids, near, trained in parts]
 
 
