@@ -41,7 +41,7 @@ DISPATCH = """
         tp: int
         pp: int
         dp_size: int
-        pp_size: int
+        FIELD
 
     @dataclass
     class ActorInfo:
@@ -68,7 +68,7 @@ TRAINER = """
         def compute_advantages_and_returns(self, data): return data
 """
 
-SOUND = {"PART": "dp", "STAGE": "a.rank.pp_size - 1", "ORDER": "pair[0].dp"}
+SOUND = {"FIELD": "pp_size: int", "PART": "dp", "STAGE": "a.rank.pp_size - 1", "ORDER": "pair[0].dp"}
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
@@ -92,7 +92,14 @@ def test_reads_back(loads: Loads) -> None:
 
 
 @pytest.mark.parametrize(
-    ("broken", "found"), [({}, False), ({"PART": "tp"}, True), ({"STAGE": "0"}, True), ({"ORDER": "-pair[0].dp"}, True)]
+    ("broken", "found"),
+    [
+        ({}, False),
+        ({"FIELD": "pass", "STAGE": "0"}, False),  # without pipeline stages
+        ({"PART": "tp"}, True),
+        ({"STAGE": "0"}, True),
+        ({"ORDER": "-pair[0].dp"}, True),
+    ],
 )
 def test_rows_of_ranks(loads: Loads, broken: dict[str, str], *, found: bool) -> None:
     """Rows by another rank, the outputs of the first stage, parts in another order."""

@@ -251,6 +251,20 @@ def test_updates_by_hand(loads: Loads) -> None:
     assert outputs_of(target, found["sft"], "sft", _batch())["loss"].item() == pytest.approx(2.0)
 
 
+def test_one_bound_of_the_ratio(loads: Loads) -> None:
+    """A configuration without ``eps_clip_higher`` is bound with one bound on both sides."""
+    files = _files()
+    files = {
+        path: text.replace("eps_clip_higher: float | None = None", "").replace("config.eps_clip_higher or ", "")
+        for path, text in files.items()
+    }
+    target = loads(FRAMEWORK, files)
+    boundary = _bound(target)["ppo"]
+    assert boundary.settings["ppo"] == {"clip_low": 0.2, "clip_high": 0.2}
+    assert outputs_of(target, boundary, "ppo", _batch())["loss"].item() == pytest.approx(-3.0)
+    check_round_trip(target, boundary)
+
+
 def test_metrics_in_a_scope(loads: Loads) -> None:
     """A method that opens a scope of its own logs the same numbers."""
     scoped = TRACKER.replace("found = {name:", 'found = {f"ppo_actor/{name}":')

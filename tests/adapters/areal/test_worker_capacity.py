@@ -27,7 +27,7 @@ CONTROLLER = """
     run_async_task = None
 
     class RolloutController:
-        def initialize(self, role, server_args, **kwargs):
+        def initialize(self, role, ALLOCATEDserver_args, **kwargs):
             run_async_task(self.start, role, **kwargs)
 
         async def start(self, role, **kwargs):
@@ -51,13 +51,16 @@ EXECUTOR = """
 """
 
 
+@pytest.mark.parametrize("allocated", ["", "alloc_mode, "])
 @pytest.mark.parametrize(("sent", "found"), [("train_data_parallel_size=1, ", False), ("", True)])
-def test_limit_of_a_worker(loads: Loads, sent: str, found: bool) -> None:
+def test_limit_of_a_worker(loads: Loads, sent: str, found: bool, allocated: str) -> None:
     """A worker that divides the limit once more admits too few rollouts."""
     tree = {
         "areal/__init__.py": "",
         "areal/infra/staleness_manager.py": MANAGER,
-        "areal/infra/controller/rollout_controller.py": CONTROLLER.replace("SENT", sent),
+        "areal/infra/controller/rollout_controller.py": CONTROLLER.replace("SENT", sent).replace(
+            "ALLOCATED", allocated
+        ),
         "areal/infra/workflow_executor.py": EXECUTOR,
     }
     target = loads(FRAMEWORK, tree)

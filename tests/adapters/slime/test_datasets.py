@@ -95,3 +95,22 @@ def test_found_where_broken_alone(loads: Loads, law: Law, setting: str, broken: 
     """
     target, boundary = _bound(loads, **(broken if found else {}))
     check_verdict(law, boundary, setting, target, found=found)
+
+
+PREPARE = """
+    def prepare_model_inputs(prompt, tokenizer, processor=None, metadata=None, apply_chat_template=False):
+        text = tokenizer.apply_chat_template(prompt, tools=metadata["tools"], tokenize=False)
+        return tokenizer.encode(text), {}
+"""
+
+
+@pytest.mark.parametrize(("tools", "found"), [("row[tool_key]", False), ("rows[0][tool_key]", True)])
+def test_template_before_the_request(loads: Loads, tools: str, *, found: bool) -> None:
+    """A data set of messages, for a chat template that is applied before each request."""
+    applied = "tokenizer.apply_chat_template(row[prompt_key], TOOLS, tokenize=False)"
+    assert applied in DATA
+    source = DATA.replace(applied, 'row["metadata"].update(tools=TOOLS) or [{"content": row[prompt_key]}]')
+    for name, word in {**SOUND, "TOOLS": tools}.items():
+        source = source.replace(name, word)
+    target = loads(FRAMEWORK, {"slime/utils/data.py": source, "slime/utils/processing_utils.py": PREPARE})
+    check_verdict(DAT001, the_only(datasets.boundaries(target)), "tools", target, found=found)

@@ -62,5 +62,13 @@ def test_weights_that_are_loaded(loads: Loads, reads: str, broken: dict[str, str
     check_verdict(PLC004, bound, "transformers folder", target, found=bool(broken))
 
 
+def test_bridge_among_the_options(loads: Loads) -> None:
+    """A bridge that was made from the folder of the configuration loads the weights of that folder."""
+    made = "AutoBridge.from_hf_pretrained(FOLDER, trust_remote_code=True)"
+    reads = rewritten(BRIDGE, {made: "args.bridge", "COPY": SOUND["COPY"]})
+    bound = the_bound(boundaries(target := loads(FRAMEWORK, {PATH: HEAD + reads, **FILES})))
+    check_verdict(PLC004, bound, "transformers folder", target, found=True)
+
+
 def test_a_revision_that_loads_no_such_folder(loads: Loads) -> None:
     assert list(boundaries(loads(FRAMEWORK, {PATH: HEAD, **FILES}))) == []

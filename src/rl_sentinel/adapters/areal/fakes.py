@@ -113,6 +113,9 @@ class PlacedModel:
         """Return no parameters, so that nothing is updated."""
         return []
 
+    def set_requires_gradient_sync(self, _last: bool) -> None:  # noqa: FBT001 - as FSDP2
+        """Do nothing: the gradients of this rank are compared."""
+
     def take_columns(self, data: dict[str, Any]) -> dict[str, Any]:
         """Store the model's outputs, and return the data with the indices of positions in their place."""
         names = [name for name in (LOGPROBS, ENTROPY, LABELS, VALUES) if name in data]
@@ -166,7 +169,8 @@ def recording_engine(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's 
     kind.world_mesh = kind.data_parallel_group = None
     # What the first releases read.
     kind.fsdp_tp_device_mesh, kind.sp_group = SimpleNamespace(), None
-    kind.dp_world_size = kind.sp_world_size = kind.tp_world_size = 1
+    kind.initialized, kind._parallelism_group = True, None  # noqa: SLF001 - the audited class
+    kind.world_size = kind.dp_world_size = kind.sp_world_size = kind.tp_world_size = 1
     return engine
 
 

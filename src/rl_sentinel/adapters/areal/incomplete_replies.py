@@ -89,11 +89,11 @@ def train_replies(  # noqa: PLR0913 - functions and classes of the target, and t
         return _episode(workflow, config, prompt, response)
 
     trajectories = [trajectory(row, row["logprobs"]) for row in rows]
-    whole = concat([dict(one) for one in trajectories])
+    whole = concat([one.copy() for one in trajectories])
     trained = []
     for place, row in enumerate(rows):
         damaged = unless_refused(partial(trajectory, row, _damage(row["logprobs"], fault)))
-        others = [dict(one) for number, one in enumerate(trajectories) if number != place]
+        others = [one.copy() for number, one in enumerate(trajectories) if number != place]
         batch = None if damaged is None else unless_refused(partial(concat, [damaged, *others]))
         trained.append(float(batch is not None and _trains_first(batch)))
     return {"logprobs": whole["logprobs"].sum(1).tolist(), "trained": trained}

@@ -75,7 +75,8 @@ def packed_sequences(  # noqa: PLR0913 - functions of the target, and their argu
     """
     own = [{"pixel_values": torch.tensor([[row + 1.0]])} if row % 2 else {} for row in range(len(data["input_ids"]))]
     parts = split({**data, IMAGES: own} if images else data, spec)
-    seen = [one for part in parts.mbs for one in part.get(IMAGES, [])]
+    # By subscript: the tensordicts of the first revisions return plain dicts only so.
+    seen = [one for part in parts.mbs if IMAGES in part for one in part[IMAGES]]
     parts.mbs = [pack(part) for part in parts.mbs]
     aligned = {} if seq_align_to is None else {"seq_align_to": seq_align_to}
     padded = pad(parts, pad_value=0.0, pad_to_maximum=pad_to_maximum, **aligned)

@@ -116,6 +116,7 @@ def _engine(owner: Any, config: Any, ranks: int, copies: int) -> Any:  # noqa: A
     kind.parallel_helper = SimpleNamespace(**{f"{name}_size": size for name, size in sizes.items()}, tp_group=None)
     for name, size in sizes.items():
         setattr(kind, f"{name}_world_size", size)
+    kind.world_size = ranks * copies
     kind.dp_group, kind.world_mesh = DATA, SimpleNamespace()
 
     def eval_batch(self: Any, *inputs: Any, **options: Any) -> Any:  # noqa: ANN401 - as the method

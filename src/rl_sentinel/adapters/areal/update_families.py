@@ -1,7 +1,7 @@
 """Settings of AReaL's updates: the configurations, their claims and their logged metrics."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rl_sentinel.adapters.areal.arguments import REJECTION
 from rl_sentinel.adapters.kit.codecs import Column
@@ -70,6 +70,7 @@ class Family:
         more: entries of the data that only this family needs.
         claims: the claims.
         sampler: the column that is passed as ``logprobs``.
+        numbers: neutral name of a setting -> its field in the release's configuration.
     """
 
     settings: Settings
@@ -77,6 +78,14 @@ class Family:
     more: Mapping[str, Codec] = field(default_factory=dict)
     claims: Claims = field(default_factory=Claims)
     sampler: str = "old_logprob"
+    numbers: Mapping[str, str] = field(default_factory=lambda: NUMBERS)
+
+
+def with_one_bound(family: Family) -> Family:
+    """The family in releases before September 2025, where ``eps_clip`` is the bound on both sides."""
+    numbers = {name: option for name, option in family.numbers.items() if name != "clip_high"}
+    both = {"clip_high": family.settings["clip_low"]} if "clip_high" in family.settings else {}
+    return replace(family, settings={**family.settings, **both}, numbers=numbers)
 
 
 CLIP: Settings = {"clip_low": 0.2, "clip_high": 0.28}

@@ -26,10 +26,10 @@ from rl_sentinel.adapters.areal.update_families import (
     CRITIC_LOGGED,
     LOGGED,
     LOGGED_ROWS,
-    NUMBERS,
     SFT_FAMILY,
     SFT_LOGGED,
     Family,
+    with_one_bound,
 )
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
@@ -113,7 +113,10 @@ def _updates(target: Target, engine: Engine) -> Iterator[Boundary | Unbound]:
     outputs = {**columns, LABELS: numbers_of_tokens(_SHIFTED)}
     can_read = target.has(CONFIG) and not target.fails(CONFIG)
     known = {one.name for one in fields(target.find(CONFIG))} if can_read else set()
-    for name, family in (_PLAIN if engine in _ONE_FAMILY else ACTOR_FAMILIES).items():
+    families = _PLAIN if engine in _ONE_FAMILY else ACTOR_FAMILIES
+    if can_read and "eps_clip_higher" not in known:
+        families = {name: with_one_bound(family) for name, family in families.items()}
+    for name, family in families.items():
         if (can_read and not known.issuperset(family.words)) or not _is_read(target, family.more):
             continue  # the release lacks an option of this family
         data = {
@@ -216,7 +219,7 @@ def _boundary(  # noqa: PLR0913 - the parts in which the updates differ
 ) -> Boundary:
     trainer, config = classes
     supervised, rows = name == "sft", name == "rows"
-    parts: dict[str, Codec] = {NUMBERS[n]: Knob(n) for n in family.settings if n in NUMBERS}
+    parts: dict[str, Codec] = {family.numbers[n]: Knob(n) for n in family.settings if n in family.numbers}
     parts |= {"mb_spec": SPLIT, **family.words}
     if not supervised:
         parts["ppo_n_minibatches"] = Constant(1)  # one optimizer step, so that the loss covers all rows
@@ -260,7 +263,7 @@ def _boundary(  # noqa: PLR0913 - the parts in which the updates differ
 
 def _reach(section: str, family: Family) -> str:
     """The options in AReaL's configuration that select this family."""
-    numbers = {NUMBERS[name]: value for name, value in family.settings.items() if name in NUMBERS}
+    numbers = {family.numbers[n]: value for n, value in family.settings.items() if n in family.numbers}
     words = {name: word.value for name, word in family.words.items() if isinstance(word, Constant)}
     options = [f"{section}.{name}={value}" for name, value in {**numbers, **words}.items()]
     return ", ".join([*options, *(["teacher.path"] if family.more else [])])

@@ -1,6 +1,7 @@
 """AReaL's rollout workers under a controller: how many rollouts a worker admits."""
 
 import asyncio
+import inspect
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -88,18 +89,19 @@ def admitted_by_worker(  # noqa: PLR0913 - code of the target, and the arguments
         scheduling_strategy=SimpleNamespace(type="separation"),
     )
     scheduler = Scheduler()
+    parallel = SimpleNamespace(tp_size=1, pp_size=1, dp_size=_WORKERS)
     config.scheduling_spec = [start.__globals__.get("SchedulingSpec", dict)()]
     made = bare_instance(
         controller,
         scheduler=scheduler,
         config=config,
         inf_engine=Weights,
-        rollout_alloc=SimpleNamespace(parallel=SimpleNamespace(tp_size=1, pp_size=1, dp_size=_WORKERS)),
+        rollout_alloc=SimpleNamespace(parallel=parallel),
         _collective_rpc_async=_nothing,  # starts the servers
         _start_callback_server=lambda: None,
     )
     with replaced_globals(start.__globals__, run_async_task=_run, BatchTaskDispatcher=_Dispatcher):
-        start(made, "rollout", {})
+        start(made, role="rollout", server_args={}, **_allocation(start, parallel))
     given = scheduler.options[0].get("train_data_parallel_size")
     worker = bare_instance(
         executor,
@@ -120,6 +122,13 @@ def admitted_by_worker(  # noqa: PLR0913 - code of the target, and the arguments
         weights.version = version
         admitted += session.fill(0)
     return float(admitted)
+
+
+def _allocation(start: Callable[..., Any], parallel: SimpleNamespace) -> dict[str, Any]:
+    """The allocation of all engines, which the trainer passed before the controller parsed its own backend (1.0.3)."""
+    if "alloc_mode" not in inspect.signature(start).parameters:
+        return {}
+    return {"alloc_mode": SimpleNamespace(gen_instance_size=1, gen=parallel)}
 
 
 class _Dispatcher:

@@ -69,17 +69,18 @@ def pass_on_mesh(  # noqa: PLR0913 - classes and functions of the target
     Only the first tensor-parallel rank of the last pipeline stage computes it; the others return -1.
     """
     known = {field.name for field in fields(rank)}  # type: ignore[arg-type] # a dataclass of the target
-    sizes = {"world_size": DATA * TENSOR * PIPELINE, "dp_size": DATA, "pp_size": PIPELINE, "sp": 0}
+    stages = PIPELINE if "pp_size" in known else 1  # before September 2025, no backend had pipeline stages
+    sizes = {"world_size": DATA * TENSOR * stages, "dp_size": DATA, "pp_size": stages, "sp": 0}
 
     def compute(computes: bool, part: Any, **_options: object) -> Any:  # noqa: ANN401, FBT001 - a training batch
         column = part[_KEY]
         return with_metadata(output({"output": column if computes else 0 * column - 1}), {})
 
     actors = []
-    for dp, pp, tp in product(range(DATA), range(PIPELINE), range(TENSOR)):
+    for dp, pp, tp in product(range(DATA), range(stages), range(TENSOR)):
         about = {**sizes, "dp": dp, "pp": pp, "tp": tp}
         place = rank(**{name: value for name, value in about.items() if name in known})
-        run = partial(compute, tp == 0 and pp == PIPELINE - 1)
+        run = partial(compute, tp == 0 and pp == stages - 1)
         actors.append(info(SimpleNamespace(forward=SimpleNamespace(remote=run)), place))
     with replaced_globals(mesh.dispatch.__globals__, ray=Store):
         passed, named = mesh.validate_dispatch_args(data)

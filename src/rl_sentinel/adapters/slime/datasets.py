@@ -35,6 +35,9 @@ FAMILIES: Mapping[str, Settings] = {
 #: The parameter of the data set that names the column of tools.
 _TOOLS = "tool_key"
 
+#: slime's function that applies the chat template before each request, in revisions whose data set leaves that to it.
+PREPARE = "slime.utils.processing_utils.prepare_model_inputs"
+
 #: slime's reader of the images in messages, which needs packages for images.
 VISION = "slime.utils.processing_utils.process_vision_info"
 
@@ -52,7 +55,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     sees = "process_vision_info" in inspect.getsource(init) and target.has(VISION)
     read = {"last": sliced, "tools": _TOOLS in inspect.signature(init).parameters, "images": sees}
     settings = {name: options for name, options in FAMILIES.items() if all(read.get(key, True) for key in options)}
-    yield from bindable(target, _read(settings, {VISION: images_of_messages} if sees else {}))
+    prepare = PREPARE if target.has(PREPARE) and not target.fails(PREPARE) else None
+    yield from bindable(target, _read(settings, {VISION: images_of_messages} if sees else {}, prepare))
 
 
 class Template(Words):
@@ -107,13 +111,15 @@ def tools_of(number: int) -> list[dict[str, Any]]:
     return [{"type": "function", "function": {"name": f"tool{number}", "parameters": parameters}}]
 
 
-def rows_of_samples(dataset: Callable[..., Any], prompts: list[int], options: Settings) -> dict[str, list[float]]:
+def rows_of_samples(
+    dataset: Callable[..., Any], prepare: Callable[..., Any] | None, prompts: list[int], options: Settings
+) -> dict[str, list[float]]:
     """Read a file; return how often each row becomes a sample, and how many of its columns come from another row.
 
     For a row that must not become a sample, 1 is added to the count, so that 1 is correct for every row. ``prompts``
     has the number of tokens of each prompt. The label and the metadata of a row contain the index of the row. A sample
     in a wrong place counts as one column, and so do tools that the chat template does not get as they are in the file,
-    and images that are not those of the row in order.
+    and images that are not those of the row in order. The chat template is applied by the data set, or by ``prepare``.
     """
     with_tools, with_images = bool(options.get("tools")), bool(options.get("images"))
     rows = [_row(number, length, options) for number, length in enumerate(prompts)]
@@ -130,10 +136,18 @@ def rows_of_samples(dataset: Callable[..., Any], prompts: list[int], options: Se
         row = int(sample.label)
         other_place = place >= len(wanted) or wanted[place] != row
         columns = (_first(sample.prompt) - FIRST, int(sample.metadata["row"]))
-        other_tools = with_tools and int(sample.prompt.split()[-1]) != checksum(tools_of(row))
+        other_tools = with_tools and int(_templated(sample, prepare).split()[-1]) != checksum(tools_of(row))
         other_images = with_images and list((sample.multimodal_inputs or {}).get("images") or []) != images_of(row)
         others[row] = float(other_place + sum(source != row for source in columns) + other_tools + other_images)
     return {"uses": [float(count) for count in uses], "others": others}
+
+
+def _templated(sample: Any, prepare: Callable[..., Any] | None) -> str:  # noqa: ANN401 - slime's class
+    """The text of a sample's prompt, after the chat template."""
+    if prepare is None or isinstance(sample.prompt, str):
+        return str(sample.prompt)
+    ids, _ = prepare(sample.prompt, Template(), None, sample.metadata, apply_chat_template=True)
+    return Words().decode(ids)
 
 
 def _first(prompt: Any) -> int:  # noqa: ANN401 - a text, or messages
@@ -184,7 +198,7 @@ def _start(rows: int, last: int) -> int:
     return max(0, rows - last) if rows % 2 else -last
 
 
-def _read(settings: Mapping[str, Settings], fakes: Mapping[str, Callable[..., Any]]) -> Boundary:
+def _read(settings: Mapping[str, Settings], fakes: Mapping[str, Callable[..., Any]], prepare: str | None) -> Boundary:
     form = PerRow("list")
     return one_call(
         path=DATASET,
@@ -194,6 +208,7 @@ def _read(settings: Mapping[str, Settings], fakes: Mapping[str, Callable[..., An
         fakes=fakes,
         arguments={
             "dataset": Constant(Function(DATASET)),
+            "prepare": Constant(Function(prepare) if prepare else None),
             "prompts": Derived(lambda inputs: [1 + length for length in inputs.batch.length.tolist()]),
             "options": AllSettings(),
         },

@@ -126,6 +126,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     if why := target.fails(PATH):
         yield Unbound(PATH, "policy-loss", why)
         return
+    if inspect.getsource(target.find(PATH)).rstrip().endswith("raise NotImplementedError"):
+        return  # the skeleton of July 2025
     source = inspect.getsource(target.find(ACTOR))
     if "loss_function(" in source:
         yield Unbound(PATH, "policy-loss", "the training step calls the loss of another backend, which reads logits")

@@ -83,6 +83,8 @@ def loaded(load: Callable[..., Any], rows: list[list[float]]) -> dict[str, list[
             fp16=False,
             load_main_params_from_ckpt=False,
             megatron_to_hf_mode="bridge",
+            # In December 2025, actor.py makes the bridge, from this folder.
+            bridge=SimpleNamespace(load_hf_weights=lambda _model: read(paths["hf_checkpoint"])),
         )
         with patch.dict(sys.modules, _loaders(read)), replaced_globals(load.__globals__, **_globals(args)):
             load([model], optimizer, None, checkpointing_context={}, skip_load_to_model_and_opt=False)
