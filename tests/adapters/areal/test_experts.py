@@ -85,3 +85,8 @@ def test_broken(loads: Loads, broken: dict[str, str]) -> None:
     """Scores that multiply what experts read, and scores that do not sum to 1."""
     target, boundary = _bound(loads, **broken)
     check_verdict(CFG002, boundary, "equal experts", target, found=True)
+
+
+def test_layer_without_a_method_for_buffers(loads: Loads) -> None:
+    target, boundary = _bound(loads, init_buffers="reset_buffers")
+    check_verdict(CFG002, boundary, "equal experts", target, found=False)

@@ -32,3 +32,9 @@ def test_scale_of_a_weight(loads: Loads, scale: str, found: bool) -> None:
     (boundary,) = (one for one in fp8_weights.boundaries(target) if isinstance(one, Boundary))
     check_verdict(PLC004, boundary, "FP8, one scale", target, found=found)
     check_round_trip(target, boundary)
+
+
+def test_release_without_fp8(loads: Loads) -> None:
+    """A conversion without a quantization has no boundary."""
+    source = CONVERT.replace(", quantization_config=None", "").replace("SCALE", "1")
+    assert list(fp8_weights.boundaries(loads(FRAMEWORK, {"areal/utils/megatron.py": source}))) == []

@@ -32,3 +32,12 @@ def test_found_where_the_step_is_taken(loads: Loads, takes: str, setting: str, *
     boundary = the_bound(overflowing_steps.boundaries(target))
     assert answering({(setting, setting): boundary}, target) == []
     check_verdict(GRD003, boundary, setting, target, found=found)
+
+
+def test_mesh_by_position(loads: Loads) -> None:
+    """Until December 2025, the mesh of devices is the second argument."""
+    source = ENGINE.replace("TAKES", "True").replace("max_norm=", "group, max_norm=").replace(", group=group", "")
+    files = {"areal/__init__.py": "", "areal/engine/fsdp_engine.py": source}
+    target = loads(FRAMEWORK, files)
+    boundary = the_bound(overflowing_steps.boundaries(target))
+    check_verdict(GRD003, boundary, "infinite gradient", target, found=True)

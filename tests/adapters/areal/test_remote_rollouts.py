@@ -55,3 +55,19 @@ def test_options_of_a_task(loads: Loads, lost: str) -> None:
     kept = f"**{{name: value for name, value in options.items() if name != '{lost}'}}"
     target, boundary = _bound(loads, OPTIONS=kept)
     check_verdict(PLC004, boundary, "default", target, found=bool(lost))
+
+
+@pytest.mark.parametrize(("passed", "found"), [("**options", False), ('workflow=options["workflow"]', True)])
+def test_task_without_an_id(loads: Loads, passed: str, *, found: bool) -> None:
+    """A release whose tasks have fewer options, and whose engines number them."""
+    changes = {
+        "workflow, **options": "workflow, workflow_kwargs=None, should_accept_fn=None",
+        'options["workflow"] = workflow': "options = dict(\n"
+        "    workflow=workflow, workflow_kwargs=workflow_kwargs, should_accept_fn=should_accept_fn)",
+        "self._pending_futures[number] = asyncio.get_running_loop().create_future()": "",
+        'await call(worker, "submit", data=data, task_id=number, OPTIONS)': f"number = await call("
+        f'worker, "submit", data=data, {passed})',
+        "await self._pending_futures[number]": "",
+    }
+    target = loads(FRAMEWORK, {"areal/controller/rollout_controller.py": rewritten(CONTROLLER, changes)})
+    check_verdict(PLC004, the_only(boundaries(target)), "default", target, found=found)

@@ -68,3 +68,17 @@ def test_limit_of_a_worker(loads: Loads, sent: str, found: bool, allocated: str)
     assert answering({("worker", "one behind"): boundary}, target) == []
     check_verdict(STA001, boundary, "one behind", target, found=found)
     check_round_trip(target, boundary)
+
+
+def test_one_call_of_all_workers(loads: Loads) -> None:
+    """Until January 2026, the controller initializes all workers with one call."""
+    head, _, _ = CONTROLLER.partition("for worker in")
+    source = f'{head}await self._collective_rpc_async("initialize", train_data_parallel_size=1, **kwargs)\n'
+    tree = {
+        "areal/__init__.py": "",
+        "areal/infra/staleness_manager.py": MANAGER,
+        "areal/infra/controller/rollout_controller.py": source.replace("ALLOCATED", ""),
+        "areal/infra/workflow_executor.py": EXECUTOR,
+    }
+    target = loads(FRAMEWORK, tree)
+    check_verdict(STA001, the_only(boundaries(target)), "one behind", target, found=False)

@@ -11,6 +11,7 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.forms import Padded
+from rl_sentinel.adapters.kit.replacement import nothing
 from rl_sentinel.adapters.kit.value_codecs import Knob, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import VOCABULARY
@@ -56,7 +57,7 @@ def outputs_of_layer(
         moe_intermediate_size=_HIDDEN,
     )
     made = layer(args.from_hf_config(config), dim=states.shape[-1], hidden_dim=_HIDDEN)
-    made.init_buffers("cpu")
+    getattr(made, "init_buffers", nothing)("cpu")  # in January 2026, the constructor makes the buffers
     draws = torch.Generator().manual_seed(0)
     with torch.no_grad():
         made.router.gate.weight.copy_(torch.randn(made.router.gate.weight.shape, generator=draws))

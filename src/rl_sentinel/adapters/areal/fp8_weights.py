@@ -1,6 +1,7 @@
 """AReaL's conversion of Megatron's weights for an engine in FP8: what the engine reads from numbers and scales."""
 
 from collections.abc import Callable, Iterator
+from inspect import signature
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,7 +31,7 @@ _PRODUCED = (
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundary of the conversion with one scale per weight; scales of blocks need a kernel on a GPU."""
     path = next((path for path in PATHS if target.has(path) and not target.fails(path)), "")
-    if path:
+    if path and "quantization_config" in signature(target.find(path)).parameters:  # since December 2025
         reach, code = "Megatron, a model in FP8", {"convert": path}
         yield from bindable(target, fp8_boundary(path, weights_read, code, PER_TENSOR, _CLAIMS, reach, _PRODUCED))
 

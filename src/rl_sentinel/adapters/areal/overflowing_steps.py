@@ -41,6 +41,6 @@ def take_step(owner: Any, model: torch.nn.Module, optimizer: torch.optim.Optimiz
         engine.optimizer_step()
 
 
-def clip_gradients(parameters: list[Tensor], max_norm: float, **_about: object) -> float:
+def clip_gradients(parameters: list[Tensor], *_meshes: object, max_norm: float, **_about: object) -> float:
     """A fake of the function that clips over ranks: it clips the gradients of one rank, and returns their norm."""
     return float(torch.nn.utils.clip_grad_norm_(parameters, max_norm))

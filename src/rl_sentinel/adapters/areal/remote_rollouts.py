@@ -2,11 +2,13 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from inspect import signature
 from types import SimpleNamespace
 from typing import Any
 
 from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.call_by_name import takes_more
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.forms import Ragged
 from rl_sentinel.adapters.kit.replacement import bare_instance
@@ -57,27 +59,37 @@ def options_of(number: int) -> dict[str, Any]:
 
 
 class Workers:
-    """A fake scheduler; its engines return the row of a task if they get the options of the same task."""
+    """A fake scheduler; its engines return the row of a task if they get the options of the same task.
 
-    def __init__(self, rows: list[dict[str, list[Any]]]) -> None:
+    ``options`` names the options of a task that the release has.
+    """
+
+    def __init__(self, rows: list[dict[str, list[Any]]], options: Collection[str]) -> None:
         """Store the rows, and start without pending results."""
-        self.rows = rows
+        self.rows, self.options = rows, options
         self.controller: Any = None
         self.answers: dict[tuple[str, int], dict[str, list[Any]]] = {}
 
-    async def async_call_engine(self, worker: str, method: str, *, task_id: int, **passed: Any) -> Any:  # noqa: ANN401
+    async def async_call_engine(self, worker: str, method: str, *, task_id: int = -1, **passed: Any) -> Any:  # noqa: ANN401
         """Finish a submitted task and notify the controller; with another ``method``, return its trajectory.
 
+        Controllers of 2025 submit without an id, and ask for the trajectory with the returned one.
         If the task came with options of another task, all tokens of its trajectory are :data:`WRONG`.
         """
         if method != "submit":
             return self.answers[worker, task_id]
         number = passed["data"]["number"]
-        row, wanted = self.rows[number], {"workflow": "workflow", **options_of(number)}
+        row, wanted = self.rows[number], {"workflow": "workflow", **self.options_of(number)}
         wrong = any(passed.get(name) != value for name, value in wanted.items())
-        self.answers[worker, task_id] = {**row, "token": [WRONG] * len(row["token"])} if wrong else row
-        self.controller._pending_futures[task_id].set_result(None)  # noqa: SLF001 - as its callback server does
-        return task_id
+        place = number if task_id < 0 else task_id
+        self.answers[worker, place] = {**row, "token": [WRONG] * len(row["token"])} if wrong else row
+        if task_id >= 0:
+            self.controller._pending_futures[task_id].set_result(None)  # noqa: SLF001 - as its callback server does
+        return place
+
+    def options_of(self, number: int) -> dict[str, Any]:
+        """The options of one task that the release has."""
+        return {name: value for name, value in options_of(number).items() if name in self.options}
 
 
 class Dispatcher:
@@ -102,9 +114,10 @@ class Dispatcher:
         return asyncio.run(results())
 
 
-def submit_all(owner: type, rows: list[dict[str, list[Any]]]) -> dict[str, list[Any]]:
+def submit_all(owner: Any, rows: list[dict[str, list[Any]]]) -> dict[str, list[Any]]:  # noqa: ANN401 - a class
     """Submit one task per row, and return the trajectories; a lost trajectory has tokens of :data:`WRONG`."""
-    scheduler, dispatcher = Workers(rows), Dispatcher()
+    known = signature(owner.submit).parameters
+    scheduler, dispatcher = Workers(rows, options_of(0) if takes_more(known) else known), Dispatcher()
     counts = SimpleNamespace(on_rollout_accepted=lambda: None, on_rollout_rejected=lambda: None)
     controller = bare_instance(
         owner,
@@ -124,7 +137,7 @@ def submit_all(owner: type, rows: list[dict[str, list[Any]]]) -> dict[str, list[
     )
     scheduler.controller = dispatcher.controller = controller
     for number in range(len(rows)):
-        controller.submit({"number": number}, "workflow", **options_of(number))
+        controller.submit({"number": number}, "workflow", **scheduler.options_of(number))
     found = controller.wait(len(rows))
     lost = [{**row, "token": [WRONG] * len(row["token"])} for row in rows]
     done = [one or other for one, other in zip(found, lost, strict=True)]

@@ -82,7 +82,7 @@ def updated(method: Callable[..., Any], owner: type, rows: list[dict[str, Any]])
             quantization_config=None,
             is_pipeline_parallel_head=lambda: True,
             model=None,
-            **dict.fromkeys(("_initialized", "process_group_initialized"), True),
+            **dict.fromkeys(("_initialized", "initialized", "process_group_initialized"), True),
             **dict.fromkeys(("_cpu_group", "cpu_group")),
             weight_update_group_names=["update"],
             weight_update_groups=[None],

@@ -67,6 +67,11 @@ class Scheduler:
             self.options.append(options)
         return SimpleNamespace(host="host", port=1)
 
+    async def call_all(self, method: str, *_passed: object, **options: Any) -> list[object]:  # noqa: ANN401 - as above
+        """Call a method of all engines; until January 2026, this initializes them."""
+        await self.async_call_engine(method=method, **options)
+        return []
+
 
 def admitted_by_worker(  # noqa: PLR0913 - code of the target, and the arguments of the boundary
     start: Callable[..., Any],
@@ -97,7 +102,7 @@ def admitted_by_worker(  # noqa: PLR0913 - code of the target, and the arguments
         config=config,
         inf_engine=Weights,
         rollout_alloc=SimpleNamespace(parallel=parallel),
-        _collective_rpc_async=_nothing,  # starts the servers
+        _collective_rpc_async=scheduler.call_all,
         _start_callback_server=lambda: None,
     )
     with replaced_globals(start.__globals__, run_async_task=_run, BatchTaskDispatcher=_Dispatcher):
@@ -147,10 +152,6 @@ class _Dispatcher:
 def _run(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - as the coroutine
     """A fake of AReaL's helper, which runs a coroutine in a loop of uvloop."""
     return asyncio.run(function(*arguments, **options))
-
-
-async def _nothing(*_passed: object, **_options: object) -> list[object]:
-    return []
 
 
 def _admitted() -> Boundary:
