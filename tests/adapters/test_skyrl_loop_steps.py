@@ -151,3 +151,10 @@ def test_release_that_wakes_its_engines_itself(loads: Loads) -> None:
     managers = "class InferenceWeightsManager: __init__ = None\n\n    class RayPPOTrainer:"
     target, found = _bound(loads, BEFORE=wakes, **{"class RayPPOTrainer:": managers})
     assert answering({("train", "2 epochs"): found[SYNC]}, target) == []
+
+
+def test_release_that_sends_the_weights_in_steps(loads: Loads) -> None:
+    """The dispatch that sends them is a fake."""
+    sends = "self.dispatch.prepare_for_weight_sync(); self.dispatch.finish_weight_sync()"
+    target, found = _bound(loads, AFTER=sends)
+    assert answering({("train", "2 epochs"): found[SYNC]}, target) == []

@@ -83,6 +83,9 @@ def _trainer_config() -> ModuleType:
         config = omega_conf.load(folder / "config" / "ppo_base_config.yaml")
         # validate_cfg adds this field before training starts.
         omega_conf.update(config, "trainer.algorithm.max_seq_len", None, force_add=True)
+        if "step_wise_training" in config.trainer:  # the path of this option until 20 December 2025
+            omega_conf.update(config, "generator.step_wise_trajectories", value=False, force_add=True)
+            config.trainer.step_wise_training = "${generator.step_wise_trajectories}"
         return config
 
     module = ModuleType("skyrl.train.config")

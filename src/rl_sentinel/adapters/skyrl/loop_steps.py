@@ -35,6 +35,14 @@ _RUN: Settings = {
     "trainer.placement.colocate_all": False,
 }
 
+#: Methods of the dispatch; until January 2026, the loop sends the weights with the last three.
+_DISPATCHED = (
+    "finalize_pending_saves",
+    "prepare_for_weight_sync",
+    "broadcast_to_inference_engines",
+    "finish_weight_sync",
+)
+
 #: Metrics that the fakes log in a training step and in an evaluation; their value is the number of the step.
 _TRAINED, _EVALUATED = "policy/step", "eval/step"
 
@@ -80,7 +88,7 @@ def _run(owner: Any, parts: list[type], cfg: Any, rows: int, done: int) -> Log: 
         {**_methods(source, log, loader, done), "has_critic": property(lambda _self: False)},
         cfg=cfg,
         tracker=log,
-        dispatch=SimpleNamespace(save_weights_for_sampler=nothing_later, finalize_pending_saves=nothing),
+        dispatch=SimpleNamespace(save_weights_for_sampler=nothing_later, **dict.fromkeys(_DISPATCHED, nothing)),
         inference_engine_client=Client(),
         generator=Client(),
         policy_model=Gauges(),
