@@ -89,3 +89,15 @@ def test_sums_without_a_length(loads: Loads, condition: str, *, found: bool) -> 
 def test_replay_of_experts_that_cannot_be(loads: Loads, replay: str, *, found: bool) -> None:
     """The sampler returns no experts, or the router is fused; the key of the dict is new in the configuration."""
     assert _found(loads, "replay", replay=replay) == found
+
+
+def test_length_that_the_release_computes(loads: Loads) -> None:
+    """Such a release has no option for the length."""
+    validation = """
+    def validate_cfg(cfg):
+        algorithm_config = cfg.trainer.algorithm
+        algorithm_config.max_seq_len = 1
+    """
+    tree = {"skyrl/__init__.py": "", "skyrl/train/config.py": CONFIG, "skyrl/train/utils/utils.py": validation}
+    bounds = [one for one in configuration.boundaries(loads(FRAMEWORK, tree)) if isinstance(one, Boundary)]
+    assert [name for one in bounds for name in one.settings if name in configuration.LENGTHS] == []

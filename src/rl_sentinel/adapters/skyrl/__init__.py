@@ -74,13 +74,18 @@ def _orjson() -> ModuleType:
 
 
 def _trainer_config() -> ModuleType:
-    """A configuration class for releases that have only a YAML file: it loads the defaults of that file."""
+    """A configuration class for releases that have only YAML files: it loads the defaults in these files."""
 
     def load() -> object:
         package = importlib.import_module("skyrl_train")
-        folder = Path(next(iter(package.__path__)))
+        folder = Path(next(iter(package.__path__)), "config")
         omega_conf = importlib.import_module("omegaconf").OmegaConf
-        config = omega_conf.load(folder / "config" / "ppo_base_config.yaml")
+        config = omega_conf.load(folder / "ppo_base_config.yaml")
+        entries = (entry for entry in config.get("defaults", ()) if entry != "_self_")
+        for section, file in (item for entry in entries for item in entry.items()):
+            group, _, place = section.partition("@")
+            if place:  # as Hydra, which reads the file of the group into this place
+                omega_conf.update(config, place, omega_conf.load(folder / group / f"{file}.yaml"), force_add=True)
         # validate_cfg adds this field before training starts.
         omega_conf.update(config, "trainer.algorithm.max_seq_len", None, force_add=True)
         if "step_wise_training" in config.trainer:  # the path of this option until 20 December 2025
