@@ -167,3 +167,10 @@ def test_found_where_broken_alone(loads: Loads, law: Law, setting: str, broken: 
     """A wrong mean, temperature, scale of the update, metric, or the rewards of one rank as those of all."""
     target, boundaries = _bound(loads, broken if found else {})
     check_verdict(law, boundaries[setting], setting, target, found=found)
+
+
+def test_skeleton(loads: Loads) -> None:
+    """The backend of July 2025, which only raises."""
+    source = "class FSDPTrainRayActor:\n    def train(self, rollout_id):\n        raise NotImplementedError\n"
+    target = loads(FRAMEWORK, {"slime/backends/fsdp_utils/actor.py": source})
+    assert list(fsdp_train.boundaries(target)) == []
