@@ -3,6 +3,7 @@
 import pytest
 
 from adapters.checks import Loads, answering, check_verdict
+from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.slime import FRAMEWORK, model_copies
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary
@@ -132,3 +133,8 @@ def test_each_part_has_its_weights(loads: Loads, setting: str, *, backups: bool)
 def test_weights_of_another_model(loads: Loads, words: dict[str, str], setting: str) -> None:
     target, boundary = _bound(loads, **words)
     check_verdict(PLC004, boundary, setting, target, found=True)
+
+
+def test_reads_back(loads: Loads) -> None:
+    target, boundary = _bound(loads)
+    check_round_trips(target, [boundary])

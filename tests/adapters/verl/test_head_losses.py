@@ -3,6 +3,7 @@
 import pytest
 
 from adapters.checks import Loads, answering, check_verdict
+from adapters.kit.round_trip import check_round_trips
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, head_losses
 from rl_sentinel.core.boundary import Boundary
@@ -65,3 +66,8 @@ def test_mean_over_tokens_of_the_mask(loads: Loads, law: Law) -> None:
 def test_other_losses(loads: Loads, words: dict[str, str], law: Law) -> None:
     target, boundary = _bound(loads, **words)
     check_verdict(law, boundary, "packed", target, found=True)
+
+
+def test_reads_back(loads: Loads) -> None:
+    target, boundary = _bound(loads)
+    check_round_trips(target, [boundary])
