@@ -1,5 +1,7 @@
 """The weights of each part of an actor's step, on a specimen of the target's call shape in words of our own."""
 
+from typing import Any
+
 import pytest
 
 from adapters.checks import Loads, answering, check_verdict
@@ -130,7 +132,7 @@ def test_each_part_has_its_weights(loads: Loads, setting: str, *, backups: bool)
     ],
     ids=["training is undone", "reference never used", "old actor is trained"],
 )
-def test_weights_of_another_model(loads: Loads, words: dict[str, str], setting: str) -> None:
+def test_weights_of_another_model(loads: Loads, words: dict[str, Any], setting: str) -> None:
     target, boundary = _bound(loads, **words)
     check_verdict(PLC004, boundary, setting, target, found=True)
 
