@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, check_verdict, the_bound
+from adapters.checks import Loads, check_verdict
 from adapters.kit.round_trip import check_round_trip
 from rl_sentinel.adapters.skyrl import FRAMEWORK, weight_buckets
 from rl_sentinel.adapters.target import Target
@@ -44,12 +44,25 @@ EXTRACTOR = """
                 yield SimpleNamespace(names=names, tensors=tensors)
 """
 
+METADATA = """
+        def get_weight_metadata(self, dtype):
+            tasks = self.bridge.get_conversion_tasks(self.module)
+            buckets = BUCKETS
+            calls = [self.bridge.export_hf_weights(self.module, conversion_tasks=bucket) for bucket in buckets]
+            every = [pair for call in calls for pair in call]
+            return {"names": [name for name, _ in every], "shapes": [list(tensor.shape) for _, tensor in every]}
+"""
 
-def _bound(loads: Loads, together: str = "True", first: str = "0") -> tuple[Target, Boundary]:
+
+def _bound(loads: Loads, together: str = "True", first: str = "0", buckets: str = "") -> tuple[Target, Boundary]:
+    """The boundary of the extraction; if ``buckets`` is not empty, that of the metadata."""
     source = EXTRACTOR.replace("TOGETHER", together).replace("FIRST", first)
+    source = source.rstrip() + "\n" + METADATA.replace("BUCKETS", buckets) if buckets else source
     worker = "skyrl/backends/skyrl_train/workers/megatron/megatron_worker.py"
     target = loads(FRAMEWORK, {"skyrl/__init__.py": "", worker: source})
-    bound = the_bound(weight_buckets.boundaries(target))
+    *others, bound = weight_buckets.boundaries(target)
+    assert len(others) == bool(buckets)
+    assert isinstance(bound, Boundary)
     return target, bound
 
 
@@ -69,6 +82,23 @@ def test_weights_that_are_sent(loads: Loads, law: Law, words: dict[str, str], se
     target, bound = _bound(loads, **words)
     check_round_trip(target, bound)
     check_verdict(law, bound, setting, target, found=found)
+
+
+@pytest.mark.parametrize(
+    ("buckets", "setting", "found"),
+    [
+        ("self._init_param_buckets(tasks)", "metadata, groups of experts between weights", False),
+        ("[tasks]", "metadata, weights", False),
+        ("[tasks[::-1]]", "metadata, groups of experts between weights", False),
+        ("[[task] for task in tasks[::-1]]", "metadata, weights", True),
+    ],
+    ids=["buckets", "whole", "whole, the bridge has an order", "another order"],
+)
+def test_names_of_the_weights_that_are_received(loads: Loads, buckets: str, setting: str, *, found: bool) -> None:
+    """Engines read the tensors in the order of the metadata, which must be that of the transfer."""
+    target, bound = _bound(loads, buckets=buckets)
+    check_round_trip(target, bound)
+    check_verdict(PLC004, bound, setting, target, found=found)
 
 
 def test_a_release_without_buckets(loads: Loads) -> None:

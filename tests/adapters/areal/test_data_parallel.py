@@ -20,16 +20,19 @@ GATHER = """
         every = [None] * dist.get_world_size(group)
         dist.all_gather_object(every, data, group=group)
         return every
+
+    def gather_everywhere(data, group=None):
+        return all_gather_tensor_container(data)[: dist.get_world_size(group)]
 """
 
 REDISTRIBUTED = """
     from types import SimpleNamespace
 
     import torch.distributed as dist
-    from areal.utils.data import all_gather_tensor_container, concat_padded_tensors
+    from areal.utils.data import GATHER as gathered, concat_padded_tensors
 
     def redistribute_trajectories(trajectories, group=None):
-        every = [one for part in all_gather_tensor_container(trajectories, group) for one in part]
+        every = [one for part in gathered(trajectories, group) for one in part]
         size = dist.get_world_size(group)
         by_length = sorted(range(len(every)), key=lambda n: -int(every[n]["attention_mask"].sum()))
         own = by_length[dist.get_rank(group) :: size] if EVERY else by_length[: len(every) // size]
@@ -80,7 +83,7 @@ WITH_IMAGES = """
         return padded(tensors) | ({"multi_modal_input": images} if images else {})
 """
 
-SOUND = {"EVERY": "True", "CUT": "without_padding", "ORDERED": "True"}
+SOUND = {"EVERY": "True", "CUT": "without_padding", "ORDERED": "True", "GATHER": "all_gather_tensor_container"}
 
 #: Last part of the path, or of its first function, of each boundary.
 _RANKS, _CONTROLLER = "redistribute_trajectories", "_collect_results"
@@ -108,7 +111,9 @@ def _with_images(loads: Loads, cut: str) -> tuple[Target, dict[str, Boundary]]:
         )
         + WITH_IMAGES
         + GATHER,
-        "areal/infra/dist_rollout.py": REDISTRIBUTED.replace("EVERY", "True").replace("CUT", cut),
+        "areal/infra/dist_rollout.py": REDISTRIBUTED.replace("EVERY", "True")
+        .replace("CUT", cut)
+        .replace("GATHER", SOUND["GATHER"]),
         "areal/infra/controller/train_controller.py": CONTROLLER.replace("ORDERED", "True"),
     }
     target = loads(FRAMEWORK, files)
@@ -148,11 +153,18 @@ def test_all_rows_once(loads: Loads, name: str, law: Law) -> None:
     ("words", "name", "law"),
     [
         ({"EVERY": "False"}, _RANKS, DAT002),
+        ({"GATHER": "gather_everywhere"}, _RANKS, DAT002),
         ({"CUT": "shortest"}, _RANKS, PLC004),
         ({"CUT": "mask_alone"}, _RANKS, PLC004),
         ({"ORDERED": "False"}, _CONTROLLER, PLC004),
     ],
-    ids=["ranks share rows", "cut to the shortest", "mask cut alone", "merged in another order"],
+    ids=[
+        "ranks share rows",
+        "gathered from all ranks",
+        "cut to the shortest",
+        "mask cut alone",
+        "merged in another order",
+    ],
 )
 def test_rows_that_are_lost_or_moved(loads: Loads, words: dict[str, str], name: str, law: Law) -> None:
     target, every = _bound(loads, **words)

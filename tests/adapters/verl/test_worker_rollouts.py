@@ -12,6 +12,7 @@ from rl_sentinel.adapters.verl import FRAMEWORK, worker_rollouts
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.conversation_tokens_differ import LAW as TOK001
+from rl_sentinel.laws.sample_lost_or_repeated import LAW as DAT002
 from rl_sentinel.laws.setting_arrives_changed import LAW as CFG004
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
 
@@ -64,7 +65,7 @@ VLLM = """
     class vLLMRollout:
         def __init__(self, model_path, config, tokenizer, model_hf_config, **kwargs):
             self.config, self.pad = config, tokenizer.pad_token_id
-            self.inference_engine = LLM(model=model_path)
+            self.inference_engine = LLM(model=model_path, seed=config.get("seed", 0))
             known = vars(SamplingParams())
             options = {name: value for name, value in config.items() if name in known and name != "IGNORED"}
             self.sampling_params = SamplingParams(**options, logprobs=0, max_tokens=config.response_length)
@@ -192,6 +193,12 @@ def test_wrong_rows(loads: Loads, law: Law, broken: dict[str, str]) -> None:
 def test_a_worker_that_repeats_what_the_trainer_has_repeated(loads: Loads) -> None:
     target = _target(loads, "trainer repeats", TIMES="config.n")
     assert _found(PLC004, target, "vllm", "rows, two of a prompt")
+
+
+@pytest.mark.parametrize("ignored", ["seed", ""], ids=["seed of the engine", "seed of each request"])
+def test_samples_of_a_prompt(loads: Loads, ignored: str) -> None:
+    target = _target(loads, "trainer repeats", IGNORED=ignored)
+    assert _found(DAT002, target, "vllm", "samples of a prompt, seed of the engine") is (ignored != "seed")
 
 
 @pytest.mark.parametrize("engine", ["vllm", "hf"])

@@ -46,8 +46,8 @@ REDISTRIBUTE = (
 CONTROLLER = "areal.infra.controller.train_controller.TrainController"
 PREPARE, COLLECT = f"{CONTROLLER}._prepare_dispatch", f"{CONTROLLER}._collect_results"
 
-#: Data-parallel ranks.
-RANKS = 2
+#: Data-parallel ranks, and the ranks of each that share its data, which are numbered one after another.
+RANKS, COPIES = 2, 2
 
 #: The images of trajectories: a list with one entry per trajectory. Revisions without images do not have this key.
 IMAGES = "multi_modal_input"
@@ -110,36 +110,44 @@ def redistribute(  # noqa: PLR0913 - functions of the target, the rows, and a se
 ) -> dict[str, list[Any]]:
     """Redistribute trajectories; return the trajectories that the ranks train on, and how often each one is used.
 
-    Before the redistribution, ranks have consecutive prompts.
+    Before the redistribution, data-parallel ranks have consecutive prompts. Their group is passed, as
+    DistRolloutCoordinator does; where a model is parallel too, other ranks are outside of it.
     """
     items = _items(pad, rows, prompts, images=images)
     share = len(items) // RANKS
     granularity = 1 if images else len(items[0]["place"])  # dist_rollout.py: 1 by default, or the size of a group
 
     def work(rank: int) -> list[dict[str, Any]]:
-        part = items[rank * share : (rank + 1) * share]
+        place, group = rank // COPIES, range(rank % COPIES, RANKS * COPIES, COPIES)
+        part = items[place * share : (place + 1) * share]
         whole = "granularity" in inspect.signature(method).parameters
-        data = method(pad(part), granularity=granularity).data if whole else method(part).data
+        options = {"granularity": granularity} if whole else {}
+        data = method(pad(part) if whole else part, group=group, **options).data
         return data if isinstance(data, list) else [data]  # the first releases return a TensorDict
 
     with replaced_globals(method.__globals__, gather.__globals__, dist=_collectives()):
-        received = run_on_ranks(RANKS, work)
-    return _rows_of([item for part in received for item in part], rows)
+        received = run_on_ranks(RANKS * COPIES, work)
+    return _rows_of([item for part in received[::COPIES] for item in part], rows)
 
 
 def _collectives() -> SimpleNamespace:
-    """A fake ``torch.distributed`` among :func:`run_on_ranks`."""
+    """A fake ``torch.distributed`` among :func:`run_on_ranks`; a group is the numbers of its ranks."""
 
-    def gather_objects(results: list[Any], value: object, group: object = None) -> None:  # noqa: ARG001
-        results[:] = gather_from_ranks(value)
+    def members(group: Sequence[int] | None) -> Sequence[int]:
+        return range(rank_count()) if group is None else group
 
-    def gather(results: list[Tensor], value: Tensor, group: object = None) -> None:  # noqa: ARG001
-        for result, sent in zip(results, gather_from_ranks(value), strict=True):
-            result.copy_(sent)
+    def gather_objects(results: list[Any], value: object, group: Sequence[int] | None = None) -> None:
+        every = gather_from_ranks(value)
+        results[:] = [every[rank] for rank in members(group)]
+
+    def gather(results: list[Tensor], value: Tensor, group: Sequence[int] | None = None) -> None:
+        every = gather_from_ranks(value)
+        for result, rank in zip(results, members(group), strict=True):
+            result.copy_(every[rank])
 
     return SimpleNamespace(
-        get_world_size=lambda group=None: rank_count(),  # noqa: ARG005 - as torch.distributed
-        get_rank=lambda group=None: rank_number(),  # noqa: ARG005
+        get_world_size=lambda group=None: len(members(group)),
+        get_rank=lambda group=None: members(group).index(rank_number()),
         all_gather_object=gather_objects,
         all_gather=gather,
     )

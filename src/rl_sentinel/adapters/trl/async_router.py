@@ -54,24 +54,27 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class RoutedModel(FusedModel):
-    """A fake mixture-of-experts model. If router logits are requested, it also returns the router loss of the rank."""
+    """A fake mixture-of-experts model. If router logits are requested, it also returns the router loss of the rank.
+
+    ``requested`` is the default of the request; releases whose loss makes no request set it when they patch the model.
+    """
 
     def __init__(self, logprobs: Tensor, entropies: Tensor) -> None:
         """Store ``[B, T]`` log-probs and entropies, and set the router loss to 0."""
         super().__init__(logprobs, entropies)
-        self.of_ranks = (0.0,) * RANKS
+        self.of_ranks, self.requested = (0.0,) * RANKS, False
 
     def __call__(
         self,
         labels: Tensor | None = None,
         shift_labels: Tensor | None = None,
         *,
-        output_router_logits: object = False,
+        output_router_logits: object = None,
         **_more: object,
     ) -> Answer:
         """Log-probs and entropies, and ``aux_loss`` (the router loss) if router logits are requested."""
         found = super().__call__(labels, shift_labels)
-        if output_router_logits:
+        if self.requested if output_router_logits is None else output_router_logits:
             found["aux_loss"] = torch.tensor(self.of_ranks[rank_number()])
         return found
 
@@ -92,6 +95,7 @@ def acting_coefficient(  # noqa: PLR0913 - the parts of a trainer that a micro-b
     step; and ``logged``, the router loss that the first rank logs.
     """
     losses, trainers = [], []
+    model.requested = "output_router_logits" not in inspect.getsource(entry)
     for of_ranks in ((0.0,) * RANKS, OF_RANKS):
         model.of_ranks = of_ranks
         trainers = make_async_trainers(kind, *clips, MICRO_BATCHES, RANKS)

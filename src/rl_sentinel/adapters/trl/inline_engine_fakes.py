@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
+from rl_sentinel.adapters.kit.replacement import nothing
 from rl_sentinel.adapters.kit.scripted_sampling import vllm_completion
 from rl_sentinel.adapters.trl.rollout_fakes import Rollout, ready_to_train
 from rl_sentinel.adapters.trl.tiny_trainer import make_trainer
@@ -45,6 +46,10 @@ class TextEngine:
         self.rows: dict[str, list[Row]] = defaultdict(list)
         self.sent: list[dict[str, Any]] = []
         self.seen: dict[str, list[int]] = {}
+        model = SimpleNamespace(load_weights=nothing)  # for a trainer that transfers weights before it samples
+        runner = SimpleNamespace(model_runner=SimpleNamespace(model=model))
+        self.llm_engine = SimpleNamespace(model_executor=SimpleNamespace(driver_worker=runner))
+        self.reset_prefix_cache = nothing
 
     def generate(self, prompts: list[str], sampling_params: Any = None, **options: Any) -> Any:  # noqa: ANN401 - as either
         """Rows for the prompts, in the format of the server or of the engine."""

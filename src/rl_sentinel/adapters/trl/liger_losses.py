@@ -21,8 +21,8 @@ from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 
-#: The setting that replaces a loss by a fused one.
-FUSED: Settings = {"use_liger_kernel": True}
+#: Settings that replace a loss by a fused one, newest first. Releases that have the second do so by it alone.
+FUSED = ("use_liger_kernel", "use_liger_loss")
 
 #: GRPO's losses that Liger has. None has a KL term, since the constructor would download a reference model.
 GRPO_FAMILIES = ("dapo", "grpo", "bnpo", "dr_grpo", "vLLM, token_truncate")
@@ -48,6 +48,12 @@ def _name(name: str) -> str:
     return f"{name}, Liger"
 
 
+def _fused(target: Target, trainer: str) -> Settings:
+    """The setting with which a trainer computes its loss by the fused kernel."""
+    earlier = target.has(trainer) and f"args.{FUSED[1]}" in source_of(target.find(f"{trainer}.__init__"))
+    return {FUSED[earlier]: True}
+
+
 def _grpo(target: Target) -> Iterator[Boundary | Unbound]:
     path, plain = f"{GRPO}.compute_liger_loss", method(target, GRPO, "_compute_loss", "compute_loss")
     if not target.has(path) or target.fails(GRPO) or _LOSS_TYPE not in source_of(target.find(f"{GRPO}.__init__")):
@@ -55,7 +61,7 @@ def _grpo(target: Target) -> Iterator[Boundary | Unbound]:
     for name in GRPO_FAMILIES:
         family = losses.release_family(target, name, plain)
         if family is not None:
-            own = replace(family, settings={**family.settings, **FUSED})
+            own = replace(family, settings={**family.settings, **_fused(target, GRPO)})
             yield from bindable(
                 target, _of_hidden_states(losses.grpo(target, plain, name, own), target, path, name, own)
             )
@@ -90,7 +96,7 @@ def _preferences(target: Target, path: str, families: Mapping[str, PairFamily]) 
     """Boundaries of a training step for each family; :mod:`preferences` reports trainers that cannot be built."""
     step = kto.training_step if path == kto.KTO else preferences.training_step
     own = {
-        _name(n): replace(family, settings={**family.settings, **FUSED}, needs="LigerFusedLinear")
+        _name(n): replace(family, settings={**family.settings, **_fused(target, path)}, needs="LigerFusedLinear")
         for n, family in families.items()
     }
     for found in preferences.families_of(target, path, own):

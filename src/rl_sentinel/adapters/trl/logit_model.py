@@ -116,6 +116,8 @@ def compute_log_probs(
             **options,
             **entropies,
         )
+    if isinstance(computed, dict):  # in the middle of 2025
+        computed = computed["logps"], computed["entropies"]
     return {"logprob": computed[0], "entropy": computed[1]} if isinstance(computed, tuple) else {"logprob": computed}
 
 

@@ -75,6 +75,14 @@ class Responses:
         return torch.tensor([self.rows[key] for key in keys])
 
 
+class GenerationOptions(SimpleNamespace):
+    """A fake of the model's generation configuration in transformers."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The options by name."""
+        return dict(vars(self))
+
+
 class Policy(nn.Module):
     """A fake causal language model; its logits are the log-probs of its responses, times the temperature."""
 
@@ -83,7 +91,7 @@ class Policy(nn.Module):
     def __init__(self, config: Any, temperature: float, *, trains: bool) -> None:  # noqa: ANN401 - of transformers
         """Start without responses; ``trains`` is False for the reference model."""
         super().__init__()
-        self.config, self.generation_config = config, SimpleNamespace(eos_token_id=END, pad_token_id=PADDING)
+        self.config, self.generation_config = config, GenerationOptions(eos_token_id=END, pad_token_id=PADDING)
         self.unused = nn.Parameter(torch.zeros(1))
         self.temperature, self.trains = temperature + 1e-7, trains
         self.known: Responses = None  # type: ignore[assignment]  # set before each step

@@ -8,7 +8,7 @@ from dataclasses import replace
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.requirements import equal_micro_batches, has_trained_token, no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Computed, Earlier
+from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Earlier
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import (
     FIELDS,
@@ -35,11 +35,11 @@ from rl_sentinel.adapters.trl.loss_families import (
     ROW,
     Family,
 )
-from rl_sentinel.adapters.trl.release import config_fields, log_place, method, reads_tool_mask, source_of
+from rl_sentinel.adapters.trl.release import config_fields, log_place, method, reads_tool_mask, scoring_path, source_of
 from rl_sentinel.adapters.trl.result_forms import Logged
 from rl_sentinel.adapters.trl.scoring import no_extra_padding, rollout_steps
 from rl_sentinel.adapters.trl.subclasses import overriding
-from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
+from rl_sentinel.core.boundary import Boundary, Join, Output, Step, Unbound
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
@@ -164,6 +164,8 @@ def grpo(target: Target, path: str, name: str, family: Family, derived: str = ""
     columns: dict[str, Codec] = {} if name == ON_POLICY else {"old_per_token_logps": Column("old_logprob")}
     if "kl_loss_coef" in settings:
         columns["ref_per_token_logps"] = Column("ref_logprob")
+    elif '"ref_per_token_logps": ref_per_token_logps' in source_of(target.find(scoring_path(target, "grpo"))):
+        columns["ref_per_token_logps"] = Constant(None)
     before = Step(call=itself, name="trainer", arguments={"trainer": training("grpo", settings, described, derived)})
     steps = [before]
     vllm, counted = "use_vllm" in settings, settings.get("loss_type") in COUNTED
@@ -182,7 +184,7 @@ def grpo(target: Target, path: str, name: str, family: Family, derived: str = ""
         stage="policy-loss",
         steps=(*steps, loss),
         unused=frozenset({"token", "prompt_length"} | (set() if _reads_entropy(settings) else {"entropy"})),
-        outputs={"loss": Output("", "", "loss", at=Use("loss"), join="sum"), **logged},
+        outputs={"loss": Output("", "", "loss", at=Use("loss"), join=_join(target, source)), **logged},
         settings={name: settings},
         claims=RATIO | ROW | family.claims | definitions,
         reach=", ".join(f"{FIELDS.get(k, k)}={v}" for k, v in settings.items() if k not in described),
@@ -194,6 +196,16 @@ def grpo(target: Target, path: str, name: str, family: Family, derived: str = ""
             *((no_extra_padding,) if vllm else ()),
         ),
     )
+
+
+def _join(target: Target, source: str) -> Join:
+    """How losses of micro-batches are joined; ``source`` is that of the loss.
+
+    transformers, ``Trainer.training_step``, divides by the accumulation steps where the trainer declares that its model
+    does not count items. Since August 2025, the loss divides by them itself.
+    """
+    declares = "model_accepts_loss_kwargs = False" in source_of(target.find(f"{GRPO}.__init__"))
+    return "mean" if declares and "current_gradient_accumulation_steps" not in source else "sum"
 
 
 def _reads_entropy(settings: Settings) -> bool:

@@ -87,6 +87,8 @@ def evaluate_and_train(  # noqa: PLR0913 - a trainer, its batch, and the log-pro
     set_logprobs(learner.model, logprobs)
     if ref_logprobs is not None:
         set_logprobs(learner.ref_model, ref_logprobs)
+    if hasattr(learner, "running"):  # BCO's mean of rewards, which is an integer before the first step only
+        learner.running.mean = float(learner.running.mean)
     batch, losses = learner.data_collator(features), list[Tensor]()
     elsewhere = logged_elsewhere(
         learner,

@@ -187,6 +187,7 @@ def generate(trainer: Any, names: tuple[str, ...], prompts: list[Any], *_more: o
         "num": torch.tensor(float(sum(map(len, rollout.completions)))),
         "sampling": rollout.sampler_logprobs if sampled else None,
         "extra": {},
+        "forward": {},
     }
     return tuple(next((v for n, v in values.items() if name.startswith(n)), None) for name in names)
 

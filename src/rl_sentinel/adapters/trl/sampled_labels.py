@@ -67,7 +67,8 @@ def sampled_labels(
     Token 1 is both padding and EOS.
     """
     if "self" in inspect.signature(generate).parameters:
-        generate = partial(generate, bare_instance(kind, processing_class=SimpleNamespace(decode=_text)))
+        words = SimpleNamespace(decode=_text)
+        generate = partial(generate, bare_instance(kind, processing_class=words, use_transformers_paged=False))
     longest, prompts = max(map(len, completions)), torch.full((len(completions), 2), 4)
     rows = torch.tensor([ids + [1] * (longest - len(ids)) for ids in completions])
     sequences = torch.cat([prompts, rows], 1)

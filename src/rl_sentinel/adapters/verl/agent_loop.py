@@ -61,8 +61,11 @@ class PaddingTokenizer:
         """Pad at the right until the worker sets another ``padding_side``."""
         self.padding_side = "right"
 
-    def pad(self, rows: dict[str, list[int]], *, max_length: int, **about: Any) -> dict[str, Tensor]:  # noqa: ANN401
-        """Pad one row of ids at ``padding_side`` to at least ``max_length``."""
+    def pad(self, rows: Any, *, max_length: int, **about: Any) -> dict[str, Tensor]:  # noqa: ANN401 - as transformers
+        """Pad one row of ids, or a list of rows, at ``padding_side`` to at least ``max_length``."""
+        if isinstance(rows, list):
+            padded_rows = [self.pad(row, max_length=max_length, **about) for row in rows]
+            return {name: torch.stack([row[name] for row in padded_rows]) for name in padded_rows[0]}
         ids = rows["input_ids"]
         missing = max(0, max_length - len(ids))
         left = missing if self.padding_side == "left" else 0
@@ -105,6 +108,8 @@ def postprocess_outputs(worker: Any, outputs: list[Any]) -> Any:  # noqa: ANN401
 
 def run_and_postprocess(worker: Any, outputs: list[Any]) -> Any:  # noqa: ANN401 - the framework's classes
     """Let the worker run each agent loop in the method that also pads its output; return the training batch."""
+    if "messages" in inspect.signature(worker._run_agent_loop).parameters:  # noqa: SLF001 - which then pads nothing
+        return worker._postprocess(outputs)  # noqa: SLF001 - the method that runs
     names = vars(sys.modules[type(worker).__module__])
     about = {"step": 0, "sample_index": 0, "rollout_n": 0, "validate": False}
 

@@ -19,7 +19,7 @@ from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
 from rl_sentinel.adapters.kit.value_codecs import functions, knobs
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.bucket_fakes import Link, LoraWorker, Memory, Model, named
+from rl_sentinel.adapters.verl.bucket_fakes import ClosedError, Link, LoraWorker, Memory, Model, named
 from rl_sentinel.adapters.verl.rollout_servers import distribution
 from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Use
@@ -104,6 +104,9 @@ def weights_after_transfer(  # noqa: PLR0913 - functions of the target, and the 
         sending = pool.submit(_send, sender, bucket, named(layers, adapter=adapter))
         try:
             method(receiver, **options)
+        except ClosedError:
+            sending.result()  # raises what ended the sender
+            raise
         finally:
             link.close()  # a sender must not wait for a receiver that failed
         sending.result()
@@ -140,7 +143,7 @@ def _fakes(memory: Memory, link: Link) -> dict[str, Any]:
 def _vllm_installed() -> Iterator[None]:
     """A context with the modules of vLLM that the method imports when it runs; other imports stay afterwards."""
     contents: dict[str, dict[str, Any]] = {
-        "vllm.platforms": {"current_platform": SimpleNamespace(device_type="cuda")},
+        "vllm.platforms": {"current_platform": SimpleNamespace(device_type="cuda", get_device_uuid=str)},
         "vllm.model_executor": {},
         "vllm.model_executor.model_loader": {},
         "vllm.model_executor.model_loader.utils": {"process_weights_after_loading": nothing},

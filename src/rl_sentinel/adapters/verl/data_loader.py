@@ -46,7 +46,7 @@ class PromptDataset:
     def __init__(self, *about: Any, **options: Any) -> None:  # noqa: ANN401 - whatever the trainer passes
         """Accept the arguments of verl's dataset; store the number of prompts and the truncation."""
         sections = [one for one in (*about, *options.values()) if hasattr(one, "get") and "truncation" in one]
-        files = about[0] if about else next(options[name] for name in ("parquet_files", "data_files"))
+        files = about[0] if about else next(options[n] for n in ("parquet_files", "data_files") if n in options)
         self.rows = int(files)
         self.truncation = options.get("truncation") or next((one["truncation"] for one in sections), "error")
 

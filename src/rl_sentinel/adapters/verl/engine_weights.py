@@ -120,7 +120,7 @@ def weights_after_a_step(  # noqa: PLR0913 - classes of the target, the weights,
         peft_merge=merged,
         actor=SimpleNamespace(engine=None if engine is None else _engine(engine, policy.module, merged=merged)),
         actor_module_fsdp=policy.module,
-        _is_offload_param=False,
+        **dict.fromkeys(("_is_offload_param", "_qat_enabled"), False),
         **dict.fromkeys(("torch_random_states", "gen_random_states")),
     )
     send = inspect.unwrap(method)

@@ -262,7 +262,8 @@ def run_supervised_batch(  # noqa: PLR0913 - the inputs of the trainer's loop
     losses = list[Tensor]()
     ids = [torch.cat([torch.tensor([row]), torch.zeros(len(mask), dtype=torch.long)]) for row, mask in enumerate(masks)]
     tensors = {"input_ids": nested(ids), "loss_mask": nested([torch.cat([zero.long(), mask]) for mask in masks])}
-    about = {"use_dynamic_bsz": True, "max_token_len_per_gpu": tokens_at_most, "global_batch_size": len(masks)}
+    about: dict[str, Any] = {"use_dynamic_bsz": True, "max_token_len_per_gpu": tokens_at_most}
+    about |= {"global_batch_size": len(masks), "pad_mode": "no_padding"}  # data.pad_mode
     with record_losses(losses):
         forward(SupervisedFake(answers), make(tensors, about), partial(loss, None))
     return losses

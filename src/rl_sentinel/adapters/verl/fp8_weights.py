@@ -43,7 +43,8 @@ def weights_read(
     weights = list(zip(names, map(trained_weight, rows), strict=True))
 
     async def quantize() -> list[tuple[str, Tensor]]:
-        return [one async for one in owner(quantization(block)).quant_weights_by_name(weights)]
+        found = owner(quantization(block)).quant_weights_by_name(weights)
+        return [one async for one in found] if hasattr(found, "__aiter__") else list(found)
 
     with (
         replaced_globals(kernel.__globals__, _TRITON_AVAILABLE=False),

@@ -189,7 +189,7 @@ def teacher_log_probs(server: type, rollout: Any, rows: list[dict[str, Any]], ma
             distillation_loss_config=loss,
             distillation_config=SimpleNamespace(teacher_model=model),
             teacher_model_configs={"teacher": model},
-            teacher_client={"teacher": SimpleNamespace(generate=ask)},
+            **{key: {"teacher": SimpleNamespace(generate=ask)} for key in ("teacher_client", "server_managers")},
             generate=ask,  # until April 2026, a method of the manager
         )
         _, found = asyncio.run(own.compute_teacher_logprobs_single([*row["prompt"], *row["tokens"]]))

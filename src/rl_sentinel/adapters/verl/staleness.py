@@ -111,6 +111,9 @@ class Servers:
                 future.set_result(cancelled)
         self.held.clear()
 
+    async def clear_kv_cache(self) -> None:
+        """Do nothing: there is no cache."""
+
     async def cancel(self) -> None:
         """Cancel the samples that wait, before an update."""
         self.release(cancelled=True)

@@ -8,9 +8,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from rl_sentinel.adapters.kit.arriving_settings import arrives, arriving_outputs
 from rl_sentinel.adapters.kit.binding import try_bind
@@ -20,22 +18,14 @@ from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
-from rl_sentinel.adapters.kit.scripted_sampling import fit_to_length
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, Width, constants, knobs
+from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob, Width, constants, knobs
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.rollout_servers import OPTIONS, TRAINING, VALIDATION, distribution
-from rl_sentinel.adapters.verl.sampling_engine_fakes import (
-    END,
-    PAD,
-    SHIFT,
-    KnownResponses,
-    engine_fakes,
-    shifted,
-    worker_with,
-)
+from rl_sentinel.adapters.verl.sampling_engine_fakes import KnownResponses, engine_fakes, worker_with
 from rl_sentinel.adapters.verl.sglang_fakes import sglang_fakes, worker_class
 from rl_sentinel.adapters.verl.worker_batch import accelerator_fakes
+from rl_sentinel.adapters.verl.worker_rows import batch_of, columns_of, common_value
 from rl_sentinel.core.batch import VOCABULARY
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
@@ -56,6 +46,9 @@ CLASSES: Mapping[str, str] = {
 #: Words of a worker's code that passes on any option of the engine, and one that is a text.
 ANY_OPTION = "supporting adding any sampling params from the config file"
 STOP: Settings = {"stop": "</answer>"}
+
+#: Words of a worker's code that gives its engine a seed.
+SEED = 'seed=config.get("seed"'
 
 #: Versions of vLLM; every release accepts one of them. Some releases have a copy of parts of the older one.
 VLLM_VERSIONS = ("9999.0", "0.6.3")
@@ -97,6 +90,8 @@ def _bound(target: Target, path: str, engine: str) -> Iterator[Boundary]:
     if inspect.isabstract(kind) or not hasattr(kind, "generate_sequences"):
         return  # the release cannot make such a worker, or samples with servers
     yield from _rows(target, path, engine)
+    if engine == "vllm" and SEED in inspect.getsource(kind) and _trainer_repeats(target):
+        yield _samples(target, path, engine)
     yield from _options(target, path, engine)
 
 
@@ -122,30 +117,13 @@ def sampled(
         return {name: [torch.full((len(one["tokens"]),), wrong) for one in rows] for name, wrong in _WRONG.items()} | {
             "positions": [torch.zeros(())] * len(rows)
         }
-    columns = _columns(found, sizes, lengths, width)
+    columns = columns_of(found, sizes, lengths, width)
     groups = range(0, len(sizes), times)
     return {
-        name: [_agreed(own[k : k + times], _WRONG.get(name, -1)) for k in groups]
+        name: [common_value(own[k : k + times], _WRONG.get(name, -1)) for k in groups]
         for name, own in columns.items()
         if own
     }
-
-
-def _columns(found: Any, sizes: list[int], lengths: list[int], width: int) -> dict[str, list[Tensor]]:  # noqa: ANN401
-    """The columns of the rows of a TensorDict, with the lengths of their responses and prompts."""
-    responses = zip(found["responses"], found["attention_mask"], sizes, strict=True)
-    positions = zip(found["position_ids"], lengths, sizes, strict=True)
-    log_probs = found["rollout_log_probs"] if "rollout_log_probs" in found.keys() else ()  # noqa: SIM118 - a TensorDict
-    return {
-        "tokens": [_tokens(ids[mask[-width:].bool()].tolist(), n, width) for ids, mask, n in responses],
-        "positions": [_misplaced(row[:-width], row[-width:], *size) for row, *size in positions],
-        "logprobs": [x[:n] for x, n in zip(log_probs, sizes, strict=False)],
-    }
-
-
-def _agreed(copies: list[Tensor], wrong: float) -> Tensor:
-    """The common value of all samples of a prompt; ``wrong`` if the samples differ."""
-    return copies[0] if all(one.equal(copies[0]) for one in copies) else torch.full_like(copies[0], wrong)
 
 
 def options_sent(
@@ -162,6 +140,14 @@ def options_sent(
     numbers = {name: float(value) for name, value in sent.items() if isinstance(value, int | float)}
     words = {name: arrives(config[name], sent.get(name)) for name in texts}
     return defaultdict(lambda: float("nan"), numbers | words)
+
+
+def samples_drawn(owner: Any, engine: str, config: Any, times: int) -> list[float]:  # noqa: ANN401 - of the target
+    """How often each of so many samples of one prompt is drawn; requests with equal seeds draw the same sample."""
+    known = KnownResponses([[VOCABULARY]], [[0]], [[-1.0]], config.response_length)
+    _generated(owner, engine, config, known, known.prompts * times)
+    own = all(options["seed"] is None for options in known.sent)  # from the random numbers of the engine
+    return [1.0] * times if own else [float(times), *[0.0] * (times - 1)]
 
 
 def _generated(  # noqa: PLR0913 - the parts of a worker and of a batch
@@ -182,7 +168,7 @@ def _generated(  # noqa: PLR0913 - the parts of a worker and of a batch
     modules = (vars(sys.modules[kind.__module__]) for kind in owner.__mro__)
     with fakes, replaced_globals(*modules, omega_conf_to_dataclass=_unconverted):
         worker = worker_with(owner, engine, config, known)
-        return worker.generate_sequences(_batch(names["DataProto"], prompts, validate=validate)).batch
+        return worker.generate_sequences(batch_of(names["DataProto"], prompts, validate=validate)).batch
 
 
 def _unconverted(config: Any, dataclass_type: object = None) -> Any:  # noqa: ANN401, ARG001 - as the target's
@@ -190,45 +176,21 @@ def _unconverted(config: Any, dataclass_type: object = None) -> Any:  # noqa: AN
     return config
 
 
-def _tokens(covered: list[int], size: int, width: int) -> Tensor:
-    """The tokens of a response, unshifted and without its end token; a response without end token is too long."""
-    ends = size < width
-    own = covered[:-1] if ends and covered[-1:] == [END] else [*covered, PAD] if ends else covered
-    return fit_to_length([token - SHIFT for token in own], size, -1)
-
-
-def _misplaced(prompt: Tensor, response: Tensor, prompt_size: int, size: int) -> Tensor:
-    """The number of tokens of a row whose position is not the number of tokens before it."""
-    own = torch.cat([prompt[prompt.numel() - prompt_size :], response[:size]])
-    return (own != torch.arange(own.numel())).sum().float()
-
-
-def _batch(kind: Any, prompts: list[list[int]], *, validate: bool) -> Any:  # noqa: ANN401 - of the class DataProto
-    """The batch of the prompts: tensors padded at the left, and lists of token ids."""
-    ids = [shifted(prompt) for prompt in prompts]
-    width = 1 + max(map(len, ids))
-    mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in ids])
-    tensors = {
-        "input_ids": torch.tensor([[PAD] * (width - len(row)) + row for row in ids]),
-        "attention_mask": mask,
-        "position_ids": (mask.cumsum(1) - 1).clamp(min=0),
-    }
-    lists = np.empty(len(ids), dtype=object)
-    lists[:] = ids
-    about = {"eos_token_id": END, "pad_token_id": PAD, "do_sample": True, "validate": validate}
-    return kind.from_dict(tensors, non_tensors={"raw_prompt_ids": lists}, meta_info=about)
-
-
 def _config(target: Target, fields: Mapping[str, Codec]) -> Codec:
     own = {**constants(tensor_model_parallel_size=1, calculate_log_probs=True), **fields}
     return default_config(target, "actor_rollout_ref.rollout", own, resolved=True)
 
 
-def _rows(target: Target, path: str, engine: str) -> Iterator[Boundary]:
-    source, trainer = inspect.getsource(target.find(path)), inspect.getsource(target.find(TRAINER))
-    row = row_fields("prompt", "tokens", "logprobs")
+def _trainer_repeats(target: Target) -> bool:
+    """Whether the trainer of this release makes one request per sample."""
+    trainer = inspect.getsource(target.find(TRAINER))
     repeated = re.search(r"gen_batch(_output)? = gen_batch\.repeat\(", trainer)
-    trainer_repeats = repeated is not None and "if repeat_sampling_sglang_grpo" not in trainer  # in multi-turn only
+    return repeated is not None and "if repeat_sampling_sglang_grpo" not in trainer  # in multi-turn only
+
+
+def _rows(target: Target, path: str, engine: str) -> Iterator[Boundary]:
+    source, trainer_repeats = inspect.getsource(target.find(path)), _trainer_repeats(target)
+    row = row_fields("prompt", "tokens", "logprobs")
     times = 2 if trainer_repeats or re.search(r"\.n\b", source) else 1
     logged = ("rollout_logprob",) if '"rollout_log_probs"' in source else ()
     misplaced = Output("B", "tokens", "positions_off_order", at=Use("found")["positions"], form=PerRow("list"))
@@ -252,6 +214,31 @@ def _rows(target: Target, path: str, engine: str) -> Iterator[Boundary]:
         claims=claims(_ROWS, conserves=True),
         reach=f"{_name(engine)}, rollout.n={times}" + (", rollout.calculate_log_probs=True" if logged else ""),
         requires=(no_empty_response,),
+    )
+
+
+def _samples(target: Target, path: str, engine: str) -> Boundary:
+    return one_call(
+        path=f"{path}.generate_sequences",
+        stage="batch",
+        call=samples_drawn,
+        name="drawn",
+        arguments={
+            "owner": Constant(Function(path)),
+            "engine": Constant(engine),
+            "config": _config(target, constants(seed=7)),
+            "times": Derived(lambda inputs: inputs.batch.rows),
+        },
+        fakes=accelerator_fakes(target, path.rpartition(".")[0], ""),
+        produced_by={"times": "ray_trainer.py, fit: each prompt is repeated rollout.n times"},
+        remembered=True,
+        reads=frozenset({"group"}),
+        outputs={"uses": Output("B", "", "uses", at=Use("drawn"), form=PerRow("list"))},
+        settings={"samples of a prompt, seed of the engine": {}},
+        claims=claims(
+            "vllm_rollout_spmd.py, __init__: seed=config.get, of the engine; comment: already repeat in ray_trainer"
+        ),
+        reach=f"{_name(engine)}, +rollout.seed=7, rollout.n above 1",
     )
 
 
