@@ -1,5 +1,6 @@
 """Compute outputs in forward mode, or with a gradient that may be differentiated again."""
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -32,7 +33,9 @@ def forward(run: Run, batch: Batch, column: str) -> dict[str, Tensor]:
     directions = torch.eye(leaf.numel(), dtype=leaf.dtype) if leaf.requires_grad else torch.zeros(1, leaf.numel())
     slopes, values = [], dict[str, Tensor]()
     for direction in directions:
-        with forward_ad.dual_level():
+        with warnings.catch_warnings(), forward_ad.dual_level():
+            # torch's own forward mode uses torch.jit.script when it starts.
+            warnings.filterwarnings("ignore", ".*torch.jit.script", DeprecationWarning)
             dual = forward_ad.make_dual(leaf.detach(), direction.reshape(leaf.shape).to(leaf.dtype))  # type: ignore[no-untyped-call]  # torch has no types here
             pairs = {n: forward_ad.unpack_dual(v) for n, v in run(with_columns(batch, **{column: dual})).items()}  # type: ignore[no-untyped-call]  # as above
         values = {n: pair.primal.detach() for n, pair in pairs.items()}
