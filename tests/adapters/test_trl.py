@@ -92,6 +92,22 @@ def test_loss_of_a_derived_trainer(loads: Loads, parts: str, sound: bool) -> Non
     check_verdict(SPL001, bound[path, "grpo"], "grpo", target, found=not sound)
 
 
+@pytest.mark.parametrize("divided", [True, False])
+def test_losses_that_transformers_divides(loads: Loads, divided: bool) -> None:
+    """Before the loss divided by the micro-batches itself, transformers did so for a trainer that declares it."""
+    tree, place = files(), "trl/trainer/grpo_trainer.py"
+    declared = """scales = True
+
+        def __init__(self, *passed, **options):
+            super().__init__(*passed, **options)
+            self.model_accepts_loss_kwargs = False
+    """
+    source = tree[place].replace("parts = self.current_gradient_accumulation_steps", "parts = 1")
+    tree[place] = source.replace("scales = True", declared) if divided else source
+    target = loads(FRAMEWORK, tree, overlay())
+    check_verdict(SPL001, _bound(target)[f"{GRPO}._compute_loss", "grpo"], "grpo", target, found=not divided)
+
+
 @pytest.mark.parametrize("setting", ["grpo", "dapo", "vLLM, capped"])
 def test_micro_batches_of_a_step(loads: Loads, setting: str) -> None:
     """Denominators, and weights of the sampler, are those of the whole step."""
