@@ -16,12 +16,12 @@ from rl_sentinel.adapters.kit.requirements import every_row_trains
 from rl_sentinel.adapters.kit.value_codecs import Constant, Earlier, IfSet
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import itself
-from rl_sentinel.adapters.trl.pair_codecs import SHORTEST, PairFeatures, TokenLogprobs, as_pairs
+from rl_sentinel.adapters.trl.pair_codecs import PairFeatures, TokenLogprobs, as_pairs
 from rl_sentinel.adapters.trl.preference_trainers import make_pair_trainer, start_optimizer_step, train_one_batch
 from rl_sentinel.adapters.trl.preferences import PAIRED, SCALED
 from rl_sentinel.adapters.trl.release import fields_of
 from rl_sentinel.adapters.trl.result_forms import Logged
-from rl_sentinel.adapters.trl.token_model import FIRST, PROMPT, VOCABULARY
+from rl_sentinel.adapters.trl.token_model import FIRST, VOCABULARY
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
@@ -61,9 +61,9 @@ _PRODUCER = "reward_trainer.py, _prepare_dataset: token ids of prompt and comple
 class ScoredPairs(PairFeatures):
     """One dict per pair with the joined token ids of prompt and completion; old releases also read attention masks."""
 
-    def feature(self, number: int, chosen: list[int], rejected: list[int], most: int) -> dict[str, Any]:  # noqa: ARG002 - as its base
+    def feature(self, chosen: list[int], rejected: list[int], most: int) -> dict[str, Any]:  # noqa: ARG002 - as its base
         """The token ids of one pair and, if their names contain ``input_ids``, the attention masks."""
-        prompt = [PROMPT] * (SHORTEST + number % self.prompts)
+        prompt = self.prompt(chosen)
         ids = {name: [*prompt, *side] for name, side in zip(self.names, (chosen, rejected), strict=True)}
         masks = {name.replace("input_ids", "attention_mask"): [1] * len(own) for name, own in ids.items()}
         return masks | ids
