@@ -97,7 +97,22 @@ class Scores:
 
 def make_reward_trainer(trainer: Callable[..., Any], **settings: Any) -> Any:  # noqa: ANN401 - a trainer
     """A reward trainer, built by its constructor."""
-    return make_pair_trainer(trainer, scores=1, max_length=LONGEST, **settings)
+    return scaled_as_scorer(make_pair_trainer(trainer, scores=1, max_length=LONGEST, **settings))
+
+
+def scaled_as_scorer(trainer: Any) -> Any:  # noqa: ANN401 - a trainer
+    """The trainer, which scales its loss as if its model was a sequence classifier instead of a language model.
+
+    Where the forward pass of a model has no ``**kwargs``, the Trainer of transformers divides the loss by the
+    accumulation steps. In early releases, language models have them, and sequence classifiers have not.
+    """
+    import transformers  # noqa: PLC0415 - in the target's overlay
+
+    scorer = getattr(transformers, "LlamaForSequenceClassification", None)
+    if scorer is not None and getattr(trainer, "model_accepts_loss_kwargs", False):
+        kinds = {parameter.kind for parameter in inspect.signature(scorer.forward).parameters.values()}
+        trainer.model_accepts_loss_kwargs = inspect.Parameter.VAR_KEYWORD in kinds
+    return trainer
 
 
 def train_on_scores(
