@@ -1,5 +1,8 @@
 """TRL's reward model, on a specimen of its call shapes in words of our own."""
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 
 from adapters.checks import Loads, by_setting, judged_at, rewritten
@@ -105,3 +108,27 @@ def test_sound_step(loads: Loads, law: Law) -> None:
 def test_faults_are_found(loads: Loads, law: Law, setting: str, broken: dict[str, str]) -> None:
     """Pairs cut across, scores centered by their difference, a sum that grows with the pairs, the other accuracy."""
     assert not _sound(loads, law, setting, **broken)
+
+
+class _Plain:
+    def forward(self, input_ids: object) -> None:
+        """Take no other inputs."""
+
+
+class _Open:
+    def forward(self, input_ids: object, **more: object) -> None:
+        """Take any inputs."""
+
+
+@pytest.mark.parametrize(
+    ("scorer", "accepts", "expected"),
+    [(_Plain, True, False), (_Open, True, True), (_Open, False, False), (None, True, True)],
+)
+def test_the_loss_is_scaled_as_with_a_scorer(
+    monkeypatch: pytest.MonkeyPatch, *, scorer: type | None, accepts: bool, expected: bool
+) -> None:
+    """The audit's language model accepts more inputs than a sequence classifier of early releases."""
+    names = {} if scorer is None else {"LlamaForSequenceClassification": scorer}
+    monkeypatch.setitem(sys.modules, "transformers", SimpleNamespace(**names))
+    trainer = SimpleNamespace(model_accepts_loss_kwargs=accepts)
+    assert reward_model.scaled_as_scorer(trainer).model_accepts_loss_kwargs is expected

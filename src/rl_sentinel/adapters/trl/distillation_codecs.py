@@ -161,8 +161,8 @@ class SampledTokens(SampledSequence):
 
 
 def prompt_lengths(batch: Batch) -> list[int]:
-    """Prompt lengths: two tokens in even rows, one in odd rows."""
-    return [PROMPT_WIDTH - b % 2 for b in range(batch.rows)]
+    """Prompt lengths: one token before responses of an even length, else two, so that a row keeps its prompt."""
+    return [PROMPT_WIDTH - (n + 1) % 2 for n in batch.length.tolist()]
 
 
 def whole_completions(batch: Batch) -> Batch:

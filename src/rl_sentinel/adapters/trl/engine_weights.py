@@ -268,6 +268,8 @@ def _transferred(path: str, name: str, mode: str, policy: Settings) -> Boundary:
         outputs=row_outputs(Use("weights"), "rollout_logprob", "version"),
         settings={name: policy},
         claims=claims(_DOCS, conserves=True),
-        reach=f"use_vllm=True, vllm_mode={mode}" + (", peft_config" if policy["adapted"] else ""),
+        reach=f"use_vllm=True, vllm_mode={mode}"
+        + (", peft_config" if policy["adapted"] else "")
+        + (", FSDP 2" if policy["sharded"] else ""),
         requires=(no_empty_response,),
     )

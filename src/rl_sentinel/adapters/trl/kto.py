@@ -17,7 +17,6 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Earlier
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import itself
 from rl_sentinel.adapters.trl.pair_codecs import (
-    SHORTEST,
     PairFeatures,
     TokenLogprobs,
     as_pairs,
@@ -26,7 +25,7 @@ from rl_sentinel.adapters.trl.pair_codecs import (
 from rl_sentinel.adapters.trl.preference_families import FIELDS, KTO_FAMILIES, Family
 from rl_sentinel.adapters.trl.preference_trainers import train_on_logprobs
 from rl_sentinel.adapters.trl.preferences import SCALED, Release, families_of, ready_trainer, trainer_path
-from rl_sentinel.adapters.trl.token_model import FIRST, PROMPT
+from rl_sentinel.adapters.trl.token_model import FIRST
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
@@ -68,7 +67,7 @@ class LabeledFeatures(PairFeatures):
 
     def row(self, number: int, own: list[int], other: list[int]) -> dict[str, Any]:
         """The token ids and the label of one response."""
-        prompt = [PROMPT] * (SHORTEST + number % self.prompts)
+        prompt = self.prompt(own)
         label = {"label": number % 2 == 0}
         if not self.whole:
             return {"prompt_ids": prompt, "completion_ids": own, "KL_completion_ids": other, **label}

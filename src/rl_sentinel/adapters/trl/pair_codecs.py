@@ -90,7 +90,7 @@ class PairFeatures(Codec):
         """One dict of token ids per pair of rows."""
         rows = self.rows(inputs)
         pairs = zip(rows[::2], rows[1::2], strict=True)
-        return [self.feature(number, *pair, longest(inputs)) for number, pair in enumerate(pairs)]
+        return [self.feature(*pair, longest(inputs)) for pair in pairs]
 
     def rows(self, inputs: Inputs) -> list[list[int]]:
         """The ids of each response."""
@@ -100,10 +100,14 @@ class PairFeatures(Codec):
             [token for token, m in zip(*row, strict=True) if m] for row in zip(ids, batch.mask.tolist(), strict=True)
         ]
 
-    def feature(self, number: int, chosen: list[int], rejected: list[int], most: int) -> dict[str, Any]:
+    def prompt(self, response: list[int]) -> list[int]:
+        """The prompt of a response. Its length depends on the response, so that a row keeps its prompt at any place."""
+        return [PROMPT] * (SHORTEST + (len(response) + 1) % self.prompts)
+
+    def feature(self, chosen: list[int], rejected: list[int], most: int) -> dict[str, Any]:
         """The token ids of one pair."""
         room = most - max(len(chosen), len(rejected))
-        prompt = [PROMPT] * (room if self.cut else SHORTEST + number % self.prompts)
+        prompt = [PROMPT] * room if self.cut else self.prompt(chosen)
         sides = {"chosen": chosen, "rejected": rejected}
         full = max(len(chosen), len(rejected))
         if self.cut == "keep_start":
@@ -151,9 +155,9 @@ class PairFeatures(Codec):
 class TripleFeatures(PairFeatures):
     """:class:`PairFeatures` with a third response, which equals the preferred one."""
 
-    def feature(self, number: int, chosen: list[int], rejected: list[int], most: int) -> dict[str, Any]:
+    def feature(self, chosen: list[int], rejected: list[int], most: int) -> dict[str, Any]:
         """The token ids of one pair and of the third response."""
-        pair = PairFeatures.feature(self, number, chosen, rejected, most)
+        pair = PairFeatures.feature(self, chosen, rejected, most)
         return pair | {"reference_ids": list(pair[self.names[1]])}
 
 

@@ -16,12 +16,12 @@ from rl_sentinel.adapters.kit.requirements import every_row_trains
 from rl_sentinel.adapters.kit.value_codecs import Constant, Earlier, IfSet
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import itself
-from rl_sentinel.adapters.trl.pair_codecs import SHORTEST, PairFeatures, TokenLogprobs, as_pairs
+from rl_sentinel.adapters.trl.pair_codecs import PairFeatures, TokenLogprobs, as_pairs
 from rl_sentinel.adapters.trl.preference_trainers import make_pair_trainer, start_optimizer_step, train_one_batch
 from rl_sentinel.adapters.trl.preferences import PAIRED, SCALED
 from rl_sentinel.adapters.trl.release import fields_of
 from rl_sentinel.adapters.trl.result_forms import Logged
-from rl_sentinel.adapters.trl.token_model import FIRST, PROMPT, VOCABULARY
+from rl_sentinel.adapters.trl.token_model import FIRST, VOCABULARY
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
@@ -61,9 +61,9 @@ _PRODUCER = "reward_trainer.py, _prepare_dataset: token ids of prompt and comple
 class ScoredPairs(PairFeatures):
     """One dict per pair with the joined token ids of prompt and completion; old releases also read attention masks."""
 
-    def feature(self, number: int, chosen: list[int], rejected: list[int], most: int) -> dict[str, Any]:  # noqa: ARG002 - as its base
+    def feature(self, chosen: list[int], rejected: list[int], most: int) -> dict[str, Any]:  # noqa: ARG002 - as its base
         """The token ids of one pair and, if their names contain ``input_ids``, the attention masks."""
-        prompt = [PROMPT] * (SHORTEST + number % self.prompts)
+        prompt = self.prompt(chosen)
         ids = {name: [*prompt, *side] for name, side in zip(self.names, (chosen, rejected), strict=True)}
         masks = {name.replace("input_ids", "attention_mask"): [1] * len(own) for name, own in ids.items()}
         return masks | ids
@@ -97,7 +97,22 @@ class Scores:
 
 def make_reward_trainer(trainer: Callable[..., Any], **settings: Any) -> Any:  # noqa: ANN401 - a trainer
     """A reward trainer, built by its constructor."""
-    return make_pair_trainer(trainer, scores=1, max_length=LONGEST, **settings)
+    return scaled_as_scorer(make_pair_trainer(trainer, scores=1, max_length=LONGEST, **settings))
+
+
+def scaled_as_scorer(trainer: Any) -> Any:  # noqa: ANN401 - a trainer
+    """The trainer, which scales its loss as if its model was a sequence classifier instead of a language model.
+
+    Where the forward pass of a model has no ``**kwargs``, the Trainer of transformers divides the loss by the
+    accumulation steps. In early releases, language models have them, and sequence classifiers have not.
+    """
+    import transformers  # noqa: PLC0415 - in the target's overlay
+
+    scorer = getattr(transformers, "LlamaForSequenceClassification", None)
+    if scorer is not None and getattr(trainer, "model_accepts_loss_kwargs", False):
+        kinds = {parameter.kind for parameter in inspect.signature(scorer.forward).parameters.values()}
+        trainer.model_accepts_loss_kwargs = inspect.Parameter.VAR_KEYWORD in kinds
+    return trainer
 
 
 def train_on_scores(

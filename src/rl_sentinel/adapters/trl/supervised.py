@@ -79,7 +79,7 @@ class Examples(PairFeatures):
         rows = []
         for row, (length, mask) in enumerate(zip(batch.length.tolist(), batch.mask.tolist(), strict=True)):
             ids = [FIRST + row * width + n for n in range(length)]
-            prompt = [PROMPT] * (1 + (row % self.prompts if self.masked else 0))
+            prompt = self.prompt(ids) if self.masked else [PROMPT]
             rows.append({"prompt": prompt, "response": ids, "trained": [int(m) for m in mask[:length]]})
         return rows
 
