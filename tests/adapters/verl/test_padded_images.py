@@ -63,3 +63,12 @@ def test_releases_without_images(loads: Loads) -> None:
     source = LOOP.replace("processor", "tokenizer")
     target = loads(FRAMEWORK, files() | {"verl/experimental/agent_loop/agent_loop.py": source})
     assert not list(padded_images.boundaries(target))
+
+
+@pytest.mark.parametrize("condition", ["", "Qwen2VLImageProcessor"])
+def test_reach_names_the_only_supported_processor(loads: Loads, condition: str) -> None:
+    source = LOOP.replace("images = output", f"# {condition}\n            images = output")
+    target = loads(FRAMEWORK, files() | {"verl/experimental/agent_loop/agent_loop.py": source})
+    (boundary,) = padded_images.boundaries(target)
+    assert isinstance(boundary, Boundary)
+    assert ("Qwen2VLImageProcessor" in boundary.reach) == bool(condition)

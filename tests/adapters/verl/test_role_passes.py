@@ -135,6 +135,7 @@ def test_reads_back(loads: Loads) -> None:
     fsdp = {"packed", "padded", "sequence parallel", "values packed"}
     assert set(mine) == fsdp | {f"Megatron, {name}" for name in ("packed", "context parallel", "values packed")}
     check_round_trips(target, mine.values())
+    assert all("main_ppo uses it with no setting" in b.reach for name, b in mine.items() if "values" not in name)
 
 
 CASES: list[tuple[Law, str, dict[str, str]]] = [

@@ -114,6 +114,9 @@ SHARED = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "response_length": 4, "
 ROLLOUT = {**SHARED, "val_kwargs": {"temperature": 0.0, "top_p": 1.0, "top_k": -1}}
 CONFIG = {"actor_rollout_ref": {"rollout": ROLLOUT}}
 
+#: An option that the configuration does not offer for Hugging Face's engine, whose worker here does not read it.
+OF_VLLM = "\n# for vllm rollout\nignore_eos: False\n"
+
 TRAINERS = {
     "worker repeats": "        batch = batch.repeat(self.n)",
     "trainer repeats": "        gen_batch = gen_batch.repeat(self.n)",
@@ -135,7 +138,7 @@ def _target(loads: Loads, trainer: str = "worker repeats", **broken: str) -> Tar
             "verl/__init__.py": "from verl.protocol import DataProto",
             "verl/protocol.py": PROTOCOL,
             "verl/trainer/ppo/ray_trainer.py": fit,
-            "verl/trainer/config/ppo_trainer.yaml": json.dumps(CONFIG, indent=2).replace('"', ""),
+            "verl/trainer/config/ppo_trainer.yaml": json.dumps(CONFIG, indent=2).replace('"', "") + OF_VLLM,
             "verl/trainer/config/_generated_ppo_trainer.yaml": json.dumps(CONFIG),
         },
         {"omegaconf/__init__.py": OMEGACONF},

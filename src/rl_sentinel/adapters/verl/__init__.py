@@ -2,6 +2,7 @@
 
 from rl_sentinel.adapters.framework import Framework, boundaries_of
 from rl_sentinel.adapters.verl import packages, server_fakes
+from rl_sentinel.adapters.verl.entry_points import in_words_of_release
 
 #: The modules with boundaries, in the order in which they are bound; the last six let vLLM seem to be installed.
 MODULES = """
@@ -23,7 +24,7 @@ FRAMEWORK = Framework(
     package="verl",
     distribution="verl",
     version_file="version/version",
-    boundaries=boundaries_of(__name__, MODULES),
+    boundaries=in_words_of_release(boundaries_of(__name__, MODULES)),
     light=packages.light,
     installation=packages.installation,
     earlier=packages.EARLIER,

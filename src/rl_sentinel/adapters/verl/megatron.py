@@ -205,6 +205,8 @@ def _update(target: Target, mode: str, source: str) -> Boundary:
     # If the data-parallel worker reads a mask of trained tokens, the trainer passes it to this worker, too.
     sources = source + (inspect.getsource(target.find(DATA_PARALLEL)) if target.has(DATA_PARALLEL) else "")
     boundary = update_of(target, mode, source, masked=reads_response_mask(sources))
+    # In such releases, tokens are untrained only in rollouts of several turns.
+    turns = ", rollout.multi_turn.enable=True" if '"multi_turn"' in sources and not reads_response_mask(source) else ""
     outputs = {"log_probs": Column("logprob", leaf=True), "entropy": Column("entropy")}
     step = Step(
         call=run_minibatch_update,
@@ -223,7 +225,7 @@ def _update(target: Target, mode: str, source: str) -> Boundary:
         path=f"{ITERATE} -> {UPDATE}",
         steps=(step, *boundary.steps[1:]),
         settings={**boundary.settings, **(TEMPERED if mode == "token-mean" else {})},
-        reach="actor.strategy=megatron actor.use_kl_loss=True, every actor update",
+        reach=f"actor.strategy=megatron actor.use_kl_loss=True, every actor update{turns}",
     )
 
 

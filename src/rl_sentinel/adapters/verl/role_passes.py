@@ -51,6 +51,9 @@ VALUES = "verl.workers.roles.critic.CriticWorker.compute_values"
 #: The function of the worker's module that packs a padded batch.
 UNPAD = "left_right_2_no_padding"
 
+#: How a user reaches the actor: `main_ppo` makes the critic of these workers at most.
+_OWN_LOOP = "a loop of your own with workers.roles.ActorWorker (main_ppo uses it with no setting), rollout.temperature"
+
 #: Equal micro-batches are left out: their split of nested tensors is refused by torch.
 _DYNAMIC: Settings = {"use_dynamic_bsz": True}
 _SETTINGS: Mapping[str, Settings] = {"packed": DYNAMIC, "padded": {**PADDED, **_DYNAMIC}}
@@ -185,10 +188,12 @@ def _log_probs(target: Target, path: str, strategy: Strategy) -> Iterator[Bounda
     step = _step(target, LOG_PROBS, strategy, strategy.lm_head, "logits")
     entropy = "entropys" if '"entropys"' in inspect.getsource(inspect.unwrap(target.find(LOG_PROBS))) else "entropy"
     settings = strategy.settings(target)
-    yield log_prob_boundary(target, path, step, settings, strategy.reach, squares=False, entropy=entropy)
+    reach = f"{_OWN_LOOP}; {strategy.reach}"
+    made = log_prob_boundary(target, path, step, settings, strategy.reach, squares=False, entropy=entropy)
+    yield replace(made, reach=reach)
     settings = {strategy.split: _TWO_RANKS}
     shared = log_prob_boundary(target, path, step, settings, strategy.reach, squares=False, entropy=entropy)
-    yield replace(shared, requires=(*shared.requires, fills_pieces), domain=with_long_prompts)
+    yield replace(shared, reach=reach, requires=(*shared.requires, fills_pieces), domain=with_long_prompts)
 
 
 def fills_pieces(inputs: Inputs) -> str:

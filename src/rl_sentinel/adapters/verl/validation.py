@@ -137,22 +137,29 @@ def _texts(inputs: Inputs) -> list[str]:
     return [f"<image> question {number // 2}" for number in partition(inputs.batch.group).tolist()]
 
 
-def _validated(target: Target, path: str) -> list[Boundary]:
+def shared_texts(target: Target) -> str:
+    """The end of a reach: the prompts that share a text, in releases that tell prompts apart by text; else empty."""
+    if not target.has(PROCESS):
+        return ""
     parameters = list(inspect.signature(target.find(PROCESS)).parameters)
-    by_text = parameters[1] == "sample_inputs"
+    return "; prompts with the same text, as with different images" if parameters[1] == "sample_inputs" else ""
+
+
+def _validated(target: Target, path: str) -> list[Boundary]:
     prompts: Codec = PromptIds("strings-list")
-    if by_text:
+    reach = f"every validation; rollout.val_kwargs.n above 1{shared_texts(target)}"
+    if shared_texts(target):
         prompts = Computed(frozenset({"group"}), _texts, "prompts with different images share a text")
     rewards: dict[str, Codec] = {"reward": Labels("reward")}
     answers = Computed(frozenset({"reward"}), _extracted_answers, "the rewards are read from their own list")
     return [
-        _statistics(path, prompts, rewards, ALWAYS, "rewards"),
-        _statistics(path, prompts, rewards | {"pred": answers}, {**ALWAYS, **_VOTED}, "rewards and answers"),
+        _statistics(path, prompts, rewards, ALWAYS, "rewards", reach),
+        _statistics(path, prompts, rewards | {"pred": answers}, {**ALWAYS, **_VOTED}, "rewards and answers", reach),
     ]
 
 
-def _statistics(
-    path: str, prompts: Codec, infos: Mapping[str, Codec], outputs: Mapping[str, Output], setting: str
+def _statistics(  # noqa: PLR0913 - the parts in which the boundaries differ
+    path: str, prompts: Codec, infos: Mapping[str, Codec], outputs: Mapping[str, Output], setting: str, reach: str
 ) -> Boundary:
     passed: list[Codec] = [Derived(lambda inputs: ["task"] * inputs.batch.rows), prompts, Table(infos)]
     if path != PROCESS:
@@ -177,7 +184,7 @@ def _statistics(
         outputs=_placed(outputs),
         settings={setting: {}},
         claims=_CLAIMS,
-        reach="every validation; rollout.val_kwargs.n above 1",
+        reach=reach,
         requires=(prompts_are_contiguous, groups_are_equal, few_samples),
     )
 

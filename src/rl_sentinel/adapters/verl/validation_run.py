@@ -22,6 +22,7 @@ from rl_sentinel.adapters.verl.validation import (
     MOST,
     enumerate_draws,
     few_samples,
+    shared_texts,
     statistics_by_name,
 )
 from rl_sentinel.core.batch import Batch, take_rows, with_columns
@@ -149,7 +150,8 @@ def _validation(target: Target) -> Boundary:
         step,
         _logged(target),
         {"two sources": {}, **({"a reward model": {"reward_model": True}} if scores else {})},
-        "every validation; rollout.val_kwargs.n above 1; a reward model: reward.reward_model.enable=True",
+        f"every validation; rollout.val_kwargs.n above 1{shared_texts(target)}; a reward model: "
+        "reward.reward_model.enable=True",
     )
 
 

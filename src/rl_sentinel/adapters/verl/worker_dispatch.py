@@ -106,7 +106,8 @@ def _calls(target: Target, paths: tuple[str, str], copies: int) -> Iterator[Boun
     yield transport_boundary(
         " -> ".join(paths),
         step,
-        "every call of a worker group; padded: DataProto.from_dict(auto_padding=True), or VERL_AUTO_PADDING=1",
+        "every call of a worker group; padded: DataProto.from_dict(auto_padding=True), or VERL_AUTO_PADDING=1; "
+        "by name: a batch passed by keyword, as your own code may do",
         settings={**_EQUAL, **(_PADDED if pads else {})},
         requires=(no_empty_response, _divides),
     )

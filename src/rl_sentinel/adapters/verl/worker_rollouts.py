@@ -47,6 +47,9 @@ CLASSES: Mapping[str, str] = {
 ANY_OPTION = "supporting adding any sampling params from the config file"
 STOP: Settings = {"stop": "</answer>"}
 
+#: The comment above the options that the configuration offers for engines other than Hugging Face's.
+_OF_VLLM = "# for vllm rollout"
+
 #: Words of a worker's code that gives its engine a seed.
 SEED = 'seed=config.get("seed"'
 
@@ -246,7 +249,8 @@ def _options(target: Target, path: str, engine: str) -> Iterator[Boundary]:
     folder = target.root / "verl" / "trainer" / "config"
     files = [folder / "rollout" / "rollout.yaml", folder / "ppo_trainer.yaml"]
     text = next(file for file in files if file.is_file()).read_text(encoding="utf-8")
-    shared = {n: value for n, value in TRAINING.items() if re.search(rf"^ *{n}:", text, re.MULTILINE)}
+    offered = text.partition(_OF_VLLM)[0] if engine == "hf" else text
+    shared = {n: value for n, value in TRAINING.items() if re.search(rf"^ *{n}:", offered, re.MULTILINE)}
     families = {"training": shared} | ({"validation": VALIDATION} if "val_kwargs:" in text else {})
     if ANY_OPTION in inspect.getsource(target.find(path)):
         families["stop words"] = STOP
