@@ -86,7 +86,8 @@ def make_trainer(kind: Any, config: Any, prompts: int, folder: Path) -> Any:  # 
         local_trigger_step=0,
         reward_loop_manager=SimpleNamespace(reward_loop_worker_handles=[]),
         _update_actor=partial(_updated, workers),
-        **dict.fromkeys(("_compute_metrics", "_shutdown_dump_executor"), nothing),
+        **dict.fromkeys(("_compute_metrics", "_init_dump_executor", "_shutdown_dump_executor"), nothing),
+        _dump_executor=SimpleNamespace(_shutdown=True),
     )
     trainer._init_dataloader()  # noqa: SLF001 - as the trainer's init
     if hasattr(kind, "on_init_end"):
