@@ -11,7 +11,6 @@ from torch import Tensor
 
 from rl_sentinel.adapters.kit.batch_steps import batch_step, by_name
 from rl_sentinel.adapters.library.arguments import SIGNAL
-from rl_sentinel.adapters.library.derivative_modes import differentiable, forward
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Output, Stage
@@ -29,12 +28,6 @@ REQUIRES_GRAD = Output("", "", "requires_grad")
 
 #: Setting with which kernels run at every size.
 KERNELS = "kernels"
-
-#: Setting that says how derivatives are computed, where not in reverse mode.
-DERIVATIVES = "derivatives"
-
-#: Its values, and how outputs are computed with each.
-_MODES = {"forward": forward, "differentiable": differentiable}
 
 #: Values for :mod:`rl_sentinel.signal.kernels.sizes` with which kernels run on the small batches of an audit.
 _SMALL = {
@@ -62,7 +55,6 @@ def bind(  # noqa: PLR0913 - the fields of one row
     claims_of: str = "",
     follows: frozenset[Axis] = frozenset(),
     kernels: bool = False,
-    forward_by: str = "",
 ) -> Boundary:
     """A boundary of the library.
 
@@ -78,33 +70,24 @@ def bind(  # noqa: PLR0913 - the fields of one row
         claims_of: path of the function whose module states the claims; if empty, the last path of ``path``.
         follows: layout fields that ``compute`` reads from the settings.
         kernels: repeat each setting with the kernels that large batches use.
-        forward_by: repeat the first setting in forward mode, with derivatives by this column; with ``kernels`` also
-            with gradients that may be differentiated again.
     """
     function = target.find(claims_of or path.rpartition(" -> ")[2])
     settings = settings or {"default": {}}
-    (name, first), *_ = settings.items()
     if kernels:
         settings = {**settings, **{f"{n}, kernels": {**s, KERNELS: "always"} for n, s in settings.items()}}
-    if forward_by:
-        settings = {**settings, f"{name}, forward": {**first, DERIVATIVES: "forward"}}
-        again = {**first, KERNELS: "always", DERIVATIVES: "differentiable"}
-        settings |= {f"{name}, kernels, differentiable": again} if kernels else {}
     return Boundary(
         path=path,
         stage=stage,
-        steps=(batch_step(partial(_compute, compute, target, forward_by), frozenset(reads.split()), follows),),
+        steps=(batch_step(partial(_compute, compute, target), frozenset(reads.split()), follows),),
         outputs=by_name(outputs),
         settings=settings,
         claims=_claims(function, claims or {}),
     )
 
 
-def _compute(compute: Compute, target: Target, column: str, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
-    passed = {n: v for n, v in settings.items() if n not in {KERNELS, DERIVATIVES}}
-    mode = _MODES.get(str(settings.get(DERIVATIVES)), lambda run, batch, _column: run(batch))
+def _compute(compute: Compute, target: Target, batch: Batch, settings: Settings) -> Mapping[str, Tensor]:
     with _small_sizes(target) if settings.get(KERNELS) else nullcontext():
-        return mode(lambda part: compute(target, part, passed), batch, column)
+        return compute(target, batch, {n: v for n, v in settings.items() if n != KERNELS})
 
 
 @contextmanager

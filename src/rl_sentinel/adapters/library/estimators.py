@@ -91,7 +91,6 @@ def _padded(target: Target, path: str, function: Callable[..., Any], variant: di
         settings=_settings(function, variant),
         claims={CHOICES[k]: "yes" if v else "no" for k, v in variant.items() if k in CHOICES},
         kernels=any(f".{name}." in path for name in _PER_TOKEN),
-        forward_by=next((n for n in ("value", "logprob") if n in columns(function).split()), ""),
     )
 
 

@@ -116,7 +116,6 @@ def _as_loss(  # noqa: PLR0913 - the fields of one row
         settings={mode: {**_COEFFICIENT, **settings_of(mode)}},
         claims={"algorithm": f"{kind} as a loss", "aggregation": mode},
         follows=CUT,
-        forward_by="logprob",
     )
 
 

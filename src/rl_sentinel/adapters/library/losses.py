@@ -173,7 +173,6 @@ def _loss(target: Target, path: str, name: str, function: Callable[..., Any], st
         claims={"aggregation": MODE, **_CHOICE_KNOBS.get(name, {})},
         follows=CUT,
         kernels=stage == "policy-loss",
-        forward_by="value" if stage == "value-loss" else "logprob",
     )
 
 
@@ -198,7 +197,6 @@ def _packed_loss(target: Target, path: str) -> Boundary:
         claims={"aggregation": MODE},
         follows=CUT,
         kernels=True,
-        forward_by="logprob",
     )
 
 
@@ -244,5 +242,4 @@ def _blocks(target: Target, mode: str, stored: str) -> Boundary:
         claims_of=f"{SIGNAL}.loss.importance_sampling.loss",
         follows=CUT,
         kernels=True,
-        forward_by="logprob",
     )

@@ -101,7 +101,6 @@ def _of_logits(target: Target, path: str, quantities: tuple[str, ...]) -> Bounda
         settings={"default": numbers(target.find(path))},
         claims=claims,
         kernels=True,
-        forward_by="logits",
     )
 
 
