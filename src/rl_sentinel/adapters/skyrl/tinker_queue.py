@@ -5,7 +5,7 @@ from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
-from rl_sentinel.adapters.kit.binding import bindable
+from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.containers import EachRow, Table
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
@@ -33,12 +33,7 @@ _CLAIMS = claims(
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundary of the engine's loop, in releases that have the engine."""
-    if not target.has(PATH):
-        return
-    if why := target.fails(PATH):
-        yield Unbound(PATH, "batch", why)
-        return
-    yield from bindable(target, _boundary())
+    yield from try_bind(target, PATH, "batch", lambda: [_boundary()])
 
 
 class Idle(Exception):  # noqa: N818 - not an error

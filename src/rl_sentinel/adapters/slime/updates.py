@@ -53,11 +53,12 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         return
     output = Table({"log_probs": samples("logprob"), "entropy": samples("entropy")})
     policy: dict[str, Codec] = {"log_probs": samples("old_logprob"), "advantages": samples("advantage")}
+    logged = loss_source(target)  # a revision may log fewer numbers
     for name, family in POLICY.items():
         # Metrics are means over rollouts, but the definitions are means over samples.
         general = {} if family.rejects else REPORTS
         reports = {} if family.rollouts is GROUP_SUMS else {**general, **family.reports}
-        reports = {name: output for name, output in reports.items() if f'"{name}"' in loss_source(target)}
+        reports = {name: output for name, output in reports.items() if f'"{name}"' in logged}
         with_reports = replace(family, reports=reports)
         yield from _bound(target, name, "policy-loss", with_reports, {"output": output, **policy})
     critic = {"output": Column("value", ModelOutput(shift=1)), "values": samples("old_value")}

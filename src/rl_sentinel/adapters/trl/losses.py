@@ -164,6 +164,7 @@ def grpo(target: Target, path: str, name: str, family: Family, derived: str = ""
     columns: dict[str, Codec] = {} if name == ON_POLICY else {"old_per_token_logps": Column("old_logprob")}
     if "kl_loss_coef" in settings:
         columns["ref_per_token_logps"] = Column("ref_logprob")
+    # Without a KL, the rollout of some releases has the column with None.
     elif '"ref_per_token_logps": ref_per_token_logps' in source_of(target.find(scoring_path(target, "grpo"))):
         columns["ref_per_token_logps"] = Constant(None)
     before = Step(call=itself, name="trainer", arguments={"trainer": training("grpo", settings, described, derived)})
@@ -201,8 +202,8 @@ def grpo(target: Target, path: str, name: str, family: Family, derived: str = ""
 def _join(target: Target, source: str) -> Join:
     """How losses of micro-batches are joined; ``source`` is that of the loss.
 
-    transformers, ``Trainer.training_step``, divides by the accumulation steps where the trainer declares that its model
-    does not count items. Since August 2025, the loss divides by them itself.
+    ``Trainer.training_step`` of transformers divides by the accumulation steps if the trainer has set
+    ``model_accepts_loss_kwargs`` to False. Since August 2025, TRL's loss divides by them itself.
     """
     declares = "model_accepts_loss_kwargs = False" in source_of(target.find(f"{GRPO}.__init__"))
     return "mean" if declares and "current_gradient_accumulation_steps" not in source else "sum"
