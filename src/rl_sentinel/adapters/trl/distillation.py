@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +19,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import sampled_labels
 from rl_sentinel.adapters.trl.arguments import trains_whole_completions
 from rl_sentinel.adapters.trl.distillation_codecs import (
+    PROMPT_WIDTH,
     LabelForm,
     LeftLabels,
     LeftSequence,
@@ -204,6 +206,8 @@ def _loss(path: str, name: str) -> Boundary:
             ("labels", -100, 5, -100),
         ):
             inputs[key] = Column("mask", SampledTokens(prompt=prompt, response=response, padding=padding), torch.int64)
+        for key, token in (("prompts", 4), ("prompt_attention_mask", 1)):
+            inputs[key] = Derived(partial(_full_prompts, token=token))
     return one_call(
         path=entry,
         stage="aggregate",
@@ -235,6 +239,10 @@ def _tokens(inputs: Inputs, response: int, prompt: int, padding: int) -> Tensor:
 def _prompts(inputs: Inputs, prompt: int, padding: int) -> Tensor:
     lengths = prompt_lengths(inputs.batch)
     return torch.tensor([[padding] * (max(lengths) - n) + [prompt] * n for n in lengths])
+
+
+def _full_prompts(inputs: Inputs, token: int) -> Tensor:
+    return torch.full((inputs.batch.rows, PROMPT_WIDTH), token)
 
 
 def make_distiller(kind: Any, beta: float, teacher: Tensor) -> Any:  # noqa: ANN401 - a class of the target
