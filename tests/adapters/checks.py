@@ -81,6 +81,7 @@ def judged_at(law: Law, boundary: Boundary, setting: str, target: Target | None 
 
 def check_verdict(law: Law, boundary: Boundary, setting: str, target: Target | None = None, *, found: bool) -> None:
     """The law is tried at the boundary under this setting, and finds a fault if and only if ``found``."""
+    assert setting in boundary.settings
     judgement = judged_at(law, boundary, setting, target)
     assert judgement.tried > 0
     assert (judgement.found is not None) is found

@@ -47,6 +47,7 @@ def _files(*, actor: str = ACTOR, config: str = CONFIG) -> dict[str, str]:
         "areal/__init__.py": "",
         "areal/api/cli_args.py": config,
         "areal/trainer/ppo/actor.py": actor,
+        "areal/trainer/ppo/critic.py": "class PPOCritic: ...",
     }
 
 
@@ -152,6 +153,13 @@ def test_what_is_missing_is_reported_once(loads: Loads, lacking: str) -> None:
     assert isinstance(unbound, Unbound)
     assert (unbound.path, unbound.stage) == (PATH, "advantage")
     assert {"actor": "PPOActor", "config": CONFIGURATION.rpartition(".")[2]}[lacking] in unbound.reason
+
+
+def test_releases_without_a_critic(loads: Loads) -> None:
+    """No advantages read values there, for nothing computes them."""
+    files = _files()
+    del files["areal/trainer/ppo/critic.py"]
+    assert set(FAMILIES) - set(_bound(loads(FRAMEWORK, files))) == {"critic"}
 
 
 def test_turns_are_numbered_as_a_workflow_numbers_them(loads: Loads) -> None:

@@ -33,7 +33,7 @@ ENGINE = """
                 return answers
             return torch.cat(dist_F.all_gather(answers, group=self.sp_group))
 
-        def part(self, values):
+        def ulysses_part(self, values):
             size = self.parallel_helper.sp_size
             spare = -len(values) % size
             parts = torch.nn.functional.pad(values, (0, spare)).chunk(size)
@@ -42,7 +42,7 @@ ENGINE = """
         def values(self, data):
             keep = data["attention_mask"].bool()
             packed = {key: x[keep] for key, x in data.items() if x.dim() > 1}
-            packed["input_ids"] = self.part(packed["input_ids"])
+            packed["input_ids"] = self.ulysses_part(packed["input_ids"])
             answers = self.whole(self.model(**packed).logits.reshape(-1))
             return torch.zeros(keep.shape).masked_scatter(keep, answers)
 
@@ -53,7 +53,7 @@ ENGINE = """
                 packed = {key: x[cut][keep] for key, x in data.items() if x.dim() > 1}
                 if len(cut):
                     labels = LABELS
-                    packed["input_ids"] = self.part(packed["input_ids"])
+                    packed["input_ids"] = self.ulysses_part(packed["input_ids"])
                     logits = self.model(**packed).logits.squeeze(0) / HEAT
                     answers = self.whole(logits.log_softmax(-1).gather(-1, labels[:, None]).squeeze(-1))
                     rows.append(torch.zeros(keep.shape).masked_scatter(PLACES, answers))
@@ -83,8 +83,8 @@ CRITIC = """
 """
 
 #: Labels that are rolled before a sequence is shared, and after it.
-LABELS = 'self.part(packed["input_ids"].long().roll(-SHIFT))'
-ROLLED_LATE = 'self.part(packed["input_ids"].long()).roll(-SHIFT)'
+LABELS = 'self.ulysses_part(packed["input_ids"].long().roll(-SHIFT))'
+ROLLED_LATE = 'self.ulysses_part(packed["input_ids"].long()).roll(-SHIFT)'
 
 #: The shape of releases in which the actor passes a function of the logits to the engine.
 EARLY_ENGINE = """
@@ -232,6 +232,7 @@ def test_releases_whose_actor_reads_the_logits(loads: Loads, heat: str, found: b
         "areal/trainer/ppo/actor.py": EARLY_ACTOR.replace("HEAT", heat),
     }
     target, boundary = _bound(loads, _tree() | early)
+    assert set(boundary.settings) == {"default", "other temperature"}  # no rank has a part of a sequence
     check_verdict(REF001, boundary, "other temperature", target, found=found)
 
 

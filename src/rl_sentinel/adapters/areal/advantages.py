@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from rl_sentinel.adapters.areal.arguments import (
     ACTOR,
     CONFIG,
+    CRITIC,
     NORM,
     ROLLOUT,
     actor,
@@ -147,6 +148,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     for name, (settings, claimed) in {**FAMILIES, **by_turn}.items():
         if not leave_one_out and any(key.endswith("leave1out") for key in settings):
             continue
+        if "critic" in settings and not target.has(CRITIC):
+            continue
         boundary = with_outputs_in(source, advantages_of(name, settings, claimed, path))
         requires = (*boundary.requires, *(alone if "group" in settings.values() else ()))
         yield from bindable(target, replace(boundary, requires=requires))
@@ -206,7 +209,7 @@ def advantages_of(name: str, settings: Settings, claimed: Claims, path: str) -> 
         },
         settings={name: settings},
         claims=claimed,
-        reach=", ".join(knob(k, v) for k, v in settings.items() if k != "critic"),
+        reach=", ".join(knob(k, v) for k, v in settings.items() if k != "critic") or "default settings",
         requires=(
             padded_to_longest,
             *((prompts_are_contiguous, groups_are_equal) if "group" in settings.values() else ()),

@@ -19,6 +19,7 @@ from rl_sentinel.core.case import Settings
 from rl_sentinel.core.codec import Codec, Inputs, Sizes
 
 ACTOR = "areal.trainer.ppo.actor.PPOActor"
+CRITIC = "areal.trainer.ppo.critic.PPOCritic"
 CONFIG = "areal.api.cli_args.PPOActorConfig"
 NORM = "areal.api.cli_args.NormConfig"
 REJECTION = "areal.api.cli_args.RejectionSamplingConfig"

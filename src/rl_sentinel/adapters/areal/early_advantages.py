@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from rl_sentinel.adapters.areal.advantages import BY_PROMPT, UNCLIPPED, advantages_of, fields_of, with_outputs_in
-from rl_sentinel.adapters.areal.arguments import ACTOR, CONFIG, NORM, GroupSize
+from rl_sentinel.adapters.areal.arguments import ACTOR, CONFIG, CRITIC, NORM, GroupSize
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.requirements import groups_are_equal, prompts_are_contiguous
@@ -51,7 +51,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         return
     source = inspect.getsource(target.find(BY_PROMPT))
     for name, (settings, claimed) in FAMILIES.items():
-        if all(switch in known for switch in settings if switch != "critic"):
+        if all(target.has(CRITIC) if switch == "critic" else switch in known for switch in settings):
             yield from bindable(target, _boundary(name, settings, claimed, source))
 
 

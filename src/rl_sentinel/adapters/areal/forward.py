@@ -1,5 +1,6 @@
 """AReaL's forward passes: log-probs or values of padded data, which the engine splits, packs and unpacks."""
 
+import inspect
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -7,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.areal.arguments import ACTOR, CONFIG, ROLLOUT, SPLIT, padded_to_longest
+from rl_sentinel.adapters.areal.arguments import ACTOR, CONFIG, CRITIC, ROLLOUT, SPLIT, padded_to_longest
 from rl_sentinel.adapters.areal.fakes import as_passed, fsdp_engine, own_part, sharing_sequences
-from rl_sentinel.adapters.areal.updates import CRITIC, CRITIC_CONFIG, ENGINE, choose_platform
+from rl_sentinel.adapters.areal.updates import CRITIC_CONFIG, ENGINE, choose_platform
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object, Table
@@ -33,6 +34,11 @@ PASSES = (f"{ACTOR}._compute_logp", f"{ACTOR}.compute_logp")
 #: Paths of the critic's method, newest first.
 VALUE_PASSES = (f"{CRITIC}._compute_values", f"{CRITIC}.compute_values")
 
+#: Name of the setting in which two ranks share each sequence.
+SHARED = "shared sequences"
+
+_SHARING = "; a context-parallel size above 1"
+
 #: Paths of the engine's method, newest first.
 ENGINE_PASSES = (f"{ENGINE}.forward_batch", f"{ENGINE}.forward")
 
@@ -49,9 +55,15 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             yield Unbound(f"{path} -> {forward}", "batch", failing)
             return
     choose_platform(target)
-    yield from bindable(target, _log_probs(path, forward))
+    shared = shares_sequences(target)
+    yield from bindable(target, _log_probs(path, forward, shared=shared))
     if values and not target.fails(values):
-        yield from bindable(target, _values(values, forward))
+        yield from bindable(target, _values(values, forward, shared=shared))
+
+
+def shares_sequences(target: Target) -> bool:
+    """Whether ranks of the release's engine can share a sequence: until August 2025, each rank has whole sequences."""
+    return "ulysses" in inspect.getsource(target.find(ENGINE))
 
 
 def engine_with_outputs(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's engine class, its configuration
@@ -106,7 +118,7 @@ def forward_pass(
     return torch.where(same, answers[0], float("inf"))
 
 
-def _log_probs(path: str, forward: str) -> Boundary:
+def _log_probs(path: str, forward: str, *, shared: bool) -> Boundary:
     switches: dict[str, Codec] = {name: Constant(value=True) for name in ("use_decoupled_loss", "recompute_logprob")}
     numbers = {"temperature": Knob("temperature"), **switches}
     step = _pass(path, (ACTOR, CONFIG), numbers, Column("logits", RaggedSequence(shift=1)))
@@ -119,7 +131,7 @@ def _log_probs(path: str, forward: str) -> Boundary:
         settings={
             "default": {"temperature": 1.0, "ranks": 1},
             "other temperature": {"temperature": 0.5, "ranks": 1},
-            "shared sequences": {"temperature": 1.0, "ranks": 2},
+            **({SHARED: {"temperature": 1.0, "ranks": 2}} if shared else {}),
         },
         claims=claims(
             "cli_args.py, PPOActorConfig.temperature: temperature during generation; fsdp_engine.py, forward_batch: "
@@ -128,12 +140,12 @@ def _log_probs(path: str, forward: str) -> Boundary:
             knobs={"temperature": (0.7, 1.6)},
             packs=True,
         ),
-        reach="actor.recompute_logprob, actor.use_decoupled_loss or a reference model; a context-parallel size above 1",
+        reach=f"actor.recompute_logprob, actor.use_decoupled_loss or a reference model{_SHARING if shared else ''}",
         requires=(padded_to_longest, no_empty_response),
     )
 
 
-def _values(path: str, forward: str) -> Boundary:
+def _values(path: str, forward: str, *, shared: bool) -> Boundary:
     step = _pass(
         path, (CRITIC, CRITIC_CONFIG), {"is_critic": Constant(value=True)}, Column("value", RaggedSequence(shift=1))
     )
@@ -143,9 +155,9 @@ def _values(path: str, forward: str) -> Boundary:
         steps=(step,),
         reads=frozenset({"value", "token", "length"}),
         outputs={"value": Output("B T", "reward", "value", at=Use("answers"), form=FullSequence(shift=1))},
-        settings={"default": {"ranks": 1}, "shared sequences": {"ranks": 2}},
+        settings={"default": {"ranks": 1}, **({SHARED: {"ranks": 2}} if shared else {})},
         claims=claims("fsdp_engine.py, forward_batch: outputs in the order of the input", conserves=True, packs=True),
-        reach="a critic; a context-parallel size above 1",
+        reach=f"a critic{_SHARING if shared else ''}",
         requires=(padded_to_longest, no_empty_response),
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from rl_sentinel.adapters.areal.arguments import ACTOR, CONFIG, ROLLOUT, SPLIT, padded_to_longest
+from rl_sentinel.adapters.areal.arguments import ACTOR, CONFIG, CRITIC, ROLLOUT, SPLIT, padded_to_longest
 from rl_sentinel.adapters.areal.fakes import (
     ENTROPY,
     LABELS,
@@ -45,7 +45,6 @@ from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.codec import Codec, Inputs
 
 ENGINE = "areal.engine.fsdp_engine.FSDPEngine"
-CRITIC = "areal.trainer.ppo.critic.PPOCritic"
 CRITIC_CONFIG = "areal.api.cli_args.PPOCriticConfig"
 LOSS = "areal.trainer.ppo.actor.grpo_loss_fn"
 LM = "areal.trainer.sft.lm_engine.LMEngine"

@@ -174,7 +174,7 @@ def _data(target: Target) -> Boundary:
         },
         settings=REWARDS,
         claims=claims(_DOCS, conserves=True),
-        reach="every run; --reward-key",
+        reach="every run; --reward-key; images in a part of the samples",
         requires=(no_empty_response, even_ranks),
     )
 
@@ -207,7 +207,8 @@ def _loaded(target: Target) -> Boundary:
         },
         settings={"default": {"context": 1}, "context parallel": {"context": 2}},
         claims=claims(_LOAD_DOCS, conserves=True),
-        reach="every run on Megatron; --context-parallel-size 2",
+        reach="every run on Megatron; --context-parallel-size 2"
+        + ("; a reward function that stores the log-probs of a teacher" if teacher else ""),
         requires=(no_empty_response, even_ranks),
     )
 
@@ -252,6 +253,7 @@ def _supervised(target: Target) -> Boundary:
         "token": Output("B T", "", "token", at=Use("results")["tokens"], form=RaggedSequence()),
         "mask": Output("B T", "", "mask", at=Use("results")["masks"], form=Cast(RaggedSequence(), torch.bool)),
     }
+    has_tools = 'metadata["tools"]' in module_source(target, DATA)
     return one_call(
         path=SFT,
         stage="batch",
@@ -265,7 +267,7 @@ def _supervised(target: Target) -> Boundary:
             ),
             "generator": Object(bare_instance, {"owner": Constant(Function(GENERATOR))}),
             "samples": EachRow(Object(SAMPLE, {"prompt": conversation})),
-            "tools": Derived(_tools if 'metadata["tools"]' in module_source(target, DATA) else lambda _inputs: {}),
+            "tools": Derived(_tools if has_tools else lambda _inputs: {}),
         },
         produced_by={
             "samples": "slime/utils/mask_utils.py, get_loss_mask: token ids of the conversation, and 1 for each token "
@@ -274,7 +276,7 @@ def _supervised(target: Target) -> Boundary:
         outputs=outputs,
         reads=frozenset({"token", "mask", "length"}),
         claims=claims(_SFT_DOCS, conserves=True),
-        reach="--rollout-function-path slime.rollout.sft_rollout.generate_rollout",
+        reach=f"--rollout-function-path {SFT}" + ("; --tool-key" if has_tools else ""),
         requires=(every_row_trains, no_empty_response),
     )
 
