@@ -103,6 +103,7 @@ def test_reads_back(loads: Loads) -> None:
 )
 def test_faults(loads: Loads, setting: str, broken: dict[str, str]) -> None:
     target, mine = _bound(loads, **broken)
+    assert ("models with dropout" in mine[setting].reach) == ("MODE" in broken)
     check_verdict(REF001, mine[setting], setting, target, found=bool(broken))
 
 

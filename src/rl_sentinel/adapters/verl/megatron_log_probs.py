@@ -87,4 +87,6 @@ def _scored(target: Target, source: str, *, dynamic: bool) -> Boundary:
         produced_by={"1": f"{MASK_PRODUCER}; megatron_workers.py, compute_log_prob: temperature of the rollout"},
     )
     made = scored_boundary(PATH, step, {"logprob": 0, "entropy": 1}, dynamic=dynamic)
-    return replace(made, reach=f"actor.strategy=megatron, {made.reach}")
+    evaluates = ".eval()" in source.partition("def compute_log_prob")[2].partition("def make_minibatch")[0]
+    mode = "" if evaluates else "; models with dropout, which stay in training mode here"
+    return replace(made, reach=f"actor.strategy=megatron, {made.reach}{mode}")
