@@ -132,3 +132,10 @@ def test_no_advantage_is_0_after_whitening() -> None:
     white = ppo_updates.whitened(batch)
     assert ppo_updates.is_white_batch(white)
     assert float(white.advantage.abs().min()) > ppo_updates.ALIKE
+
+
+def test_an_inherited_loop(loads: Loads) -> None:
+    """Later releases of RLOO inherit the loop of transformers."""
+    tree, place = files(), "trl/trainer/rloo_trainer.py"
+    tree[place] += "\n    Looped = RLOOTrainer\n\n    class RLOOTrainer(Looped):\n        pass\n"
+    assert list(rloo_loop.boundaries(loads(FRAMEWORK, tree, libraries()))) == []

@@ -9,6 +9,7 @@ import torch
 from rl_sentinel.adapters.trl.distillation_codecs import prompt_lengths
 from rl_sentinel.adapters.trl.kto import LabeledFeatures
 from rl_sentinel.adapters.trl.pair_codecs import PairFeatures, TripleFeatures
+from rl_sentinel.adapters.trl.pair_sampling_fakes import prompt_text
 from rl_sentinel.adapters.trl.supervised import Examples
 from rl_sentinel.core.batch import Batch, batch_of, take_rows
 from rl_sentinel.core.codec import Inputs
@@ -46,3 +47,9 @@ def test_a_row_keeps_its_prompt(lengths: Callable[[Batch], list[int]], rows: int
         assert lengths(take_rows(BATCH, torch.tensor(moved))) == found[shift:] + found[:shift]
         parts = (torch.arange(shift * rows), torch.arange(shift * rows, len(MASK)))
         assert [n for part in parts for n in lengths(take_rows(BATCH, part))] == found
+
+
+def test_all_prompts_start_alike() -> None:
+    """What a trainer looks for in a prompt is in each one, so that it does not depend on the place of a row."""
+    assert [prompt_text(number, "<eos>") for number in range(2)] == ["<eos> w0", "<eos> w1"]
+    assert [len(prompt_text(number).split()) for number in range(2)] == [2, 1]

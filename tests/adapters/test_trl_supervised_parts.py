@@ -16,7 +16,7 @@ LIBRARIES = {**overlay(), "transformers.py": TRANSFORMERS}
 SPLIT = """
     Plain = SFTTrainer
 
-    class SFTTrainer(Plain):
+    class SFTTrainer(Plain):  {support}
         def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
             logits, labels = model(inputs["input_ids"]).logits, inputs.get("{labels}")
             if labels is None:
@@ -31,9 +31,11 @@ SPLIT = """
 FIELD = "        pad_to_multiple_of: object = None\n"
 
 
-def _target(loads: Loads, labels: str, gathers: str, field: str = FIELD) -> Target:
+def _target(
+    loads: Loads, labels: str, gathers: str, field: str = FIELD, support: str = "# for context parallelism"
+) -> Target:
     tree, place, config = files(), "trl/trainer/sft_trainer.py", "trl/trainer/sft_config.py"
-    tree[place] += SPLIT.replace("{labels}", labels).replace("{gathers}", gathers)
+    tree[place] += SPLIT.replace("{labels}", labels).replace("{gathers}", gathers).replace("{support}", support)
     tree[config] = tree[config].rstrip() + "\n" + field
     return loads(FRAMEWORK, tree, LIBRARIES)
 
@@ -65,5 +67,6 @@ def test_faults(loads: Loads, choices: dict[str, str], found: bool) -> None:
     check_verdict(REF001, boundary, setting, target, found=found)
 
 
-def test_only_releases_that_can_pad(loads: Loads) -> None:
-    assert list(supervised_parts.boundaries(_target(loads, "shift_labels", "", field=""))) == []
+@pytest.mark.parametrize("lacks", ["field", "support"])
+def test_only_releases_that_can_pad_and_support_it(loads: Loads, lacks: str) -> None:
+    assert list(supervised_parts.boundaries(_target(loads, "labels", "", **{lacks: ""}))) == []

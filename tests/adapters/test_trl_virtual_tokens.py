@@ -59,6 +59,13 @@ def test_tokens_that_are_not_of_the_input(loads: Loads, given: str, broken: set[
         check_verdict(CFG002, boundary, name, target, found=name in broken)
 
 
+def test_a_release_that_counts_them_on_purpose(loads: Loads) -> None:
+    """Its entropy is not expected to skip them; its accuracy is."""
+    log = """self._metrics["train"]["mean_token_accuracy"].append(0.0)  # with a virtual_attention_mask"""
+    (boundary,) = _bound(loads, f"0) :]\n            {log}\n            shares = shares[:, 0 * (1")[1].values()
+    assert set(boundary.outputs) == {"mean_token_accuracy"}
+
+
 def test_a_release_that_knows_no_kind(loads: Loads) -> None:
     """It is asked with the tokens whose logits are returned; one without virtual tokens is not asked."""
     assert set(_bound(loads, "0")[1]) == {PROMPT}

@@ -1,5 +1,8 @@
 """Which settings the arguments are built from."""
 
+from collections.abc import Callable
+
+import pytest
 import torch
 
 from rl_sentinel.adapters.kit.codecs import Column
@@ -7,16 +10,21 @@ from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Boundary, Step
 from rl_sentinel.core.case import Case
-from rl_sentinel.core.codec import Codec
+from rl_sentinel.core.codec import Codec, Inputs
 from rl_sentinel.search.settings_read import settings_read
 
 CASE = Case(batch_of(torch.tensor([[True]])), setting="default", override={"clip": 0.3})
 
 
-def _boundary(**arguments: Codec) -> Boundary:
+def _boundary(*requires: Callable[[Inputs], str], **arguments: Codec) -> Boundary:
     settings = {"default": {"clip": 0.2, "width": 2.0, "of_the_formula": 1.0}}
     return Boundary(
-        path="f", stage="policy-loss", steps=(Step(call="f", arguments=arguments),), outputs={}, settings=settings
+        path="f",
+        stage="policy-loss",
+        steps=(Step(call="f", arguments=arguments),),
+        outputs={},
+        settings=settings,
+        requires=requires,
     )
 
 
@@ -30,3 +38,11 @@ def test_names_that_codecs_read() -> None:
 def test_all_settings() -> None:
     """A function that is passed all settings reads all."""
     assert settings_read(_boundary(a=AllSettings()), CASE) == {"clip", "width", "of_the_formula"}
+
+
+def test_arguments_that_cannot_be_built() -> None:
+    """None are read in a case that the trainer could not have; in any other, the error is one of the audit."""
+    pairs = Derived(lambda inputs: list(zip([inputs.settings["clip"]], [], strict=True)))
+    assert settings_read(_boundary(lambda _inputs: "the rows are no pairs", a=pairs), CASE) == set()
+    with pytest.raises(ValueError, match="shorter"):
+        settings_read(_boundary(lambda _inputs: "", a=pairs), CASE)

@@ -26,8 +26,17 @@ class _Recorded(Mapping[str, Scalar]):
 
 
 def settings_read(boundary: Boundary, case: Case) -> set[str]:
-    """The names of the settings that the codecs of ``boundary`` read to build its arguments for ``case``."""
-    settings = _Recorded({**boundary.settings[case.setting], **case.override})
-    for codec in boundary.codecs():
-        codec.put(Inputs(case.batch, settings, case.layout))
+    """The names of the settings that the codecs of ``boundary`` read to build its arguments for ``case``.
+
+    None are read where the trainer could not make the call, and no arguments can be built.
+    """
+    values = {**boundary.settings[case.setting], **case.override}
+    settings = _Recorded(values)
+    try:
+        for codec in boundary.codecs():
+            codec.put(Inputs(case.batch, settings, case.layout))
+    except ValueError:
+        if any(unmet(Inputs(case.batch, values, case.layout)) for unmet in boundary.requires):
+            return set()
+        raise
     return settings.names & settings.keys()

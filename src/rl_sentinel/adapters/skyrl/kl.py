@@ -35,8 +35,8 @@ _ESTIMATORS = (
 _SHAPED = "trainer.py, apply_reward_kl_penalty, docstring: applies a KL penalty to the rewards"
 
 _MASKED = (
-    "ppo_utils.py, compute_approx_kl: masked to the trainable tokens; a comment in newer releases says that "
-    "multiplying by the mask can leak NaN from masked positions"
+    "ppo_utils.py, compute_approx_kl: masked to the trainable tokens; upstream issue 1633: a run had NaN at "
+    "masked positions, which multiplying by the mask let through"
 )
 
 

@@ -87,7 +87,9 @@ def _of_trainer(target: Target, path: str) -> Iterator[Boundary | Unbound]:
     if target.has(function):
         labeled = "labels" in inspect.signature(target.find(function)).parameters
         yield from bindable(target, *(_divergence(function, name) for name in BETAS if labeled))
-        yield from bindable(target, *(_without_labels(function, name, claimed) for name, claimed in REDUCTIONS.items()))
+        divides = OVER_TOKENS in source_of(target.find(function))
+        reductions = {**REDUCTIONS, **({"batchmean": _TOKENS} if divides else {})}
+        yield from bindable(target, *(_without_labels(function, name, claimed) for name, claimed in reductions.items()))
         yield from bindable(target, *(_loss(path, name) for name in ("default", "beta 0.1")), _loss(path, SAMPLED))
     generate = f"{path}.generate_on_policy_outputs"
     if target.has(generate) and "new_labels" in source_of(target.find(generate)):
@@ -129,6 +131,11 @@ REDUCTIONS: Mapping[str, Claims] = {
         rows="all",
     ),
 }
+
+#: In the source of releases that divide by the number of tokens without labels, too.
+OVER_TOKENS = "jsd.size(0) * jsd.size(1)"
+
+_TOKENS = claims("gkd_trainer.py, reduction 'batchmean': the sum, divided by all tokens", aggregation="token-mean")
 
 
 def every_position_trains(inputs: Inputs) -> str:

@@ -111,7 +111,11 @@ def fused(target: Target) -> Iterator[Boundary | Unbound]:
         yield from bindable(
             target,
             _steps(path, "accumulated, Liger", settings),
-            replace(_steps(path, "data-parallel, Liger", {**settings, **WRAPPED}), claims=SHARES, reach=REACH),
+            replace(
+                _steps(path, "data-parallel, Liger", {**settings, **WRAPPED}),
+                claims=SHARES,
+                reach=f"use_liger_kernel=True, {REACH}",
+            ),
         )
 
 

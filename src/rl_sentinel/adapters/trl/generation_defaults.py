@@ -150,5 +150,6 @@ def _options(target: Target, path: str, owner: str, make: Callable[..., Any], bu
         outputs=arriving_outputs(Use("sent"), {name: name for name in (*settings, *off)}),
         settings={"a model with sampling options": {**settings, **off}},
         claims=claims(_DOCS),
-        reach="a model whose generation_config.json has sampling options",
+        reach=f"{' or '.join(f'{name}={value}' for name, value in settings.items())}, and a model whose "
+        "generation_config.json, written by transformers 4.50 or newer, has another value",
     )

@@ -215,7 +215,7 @@ def _reads_entropy(settings: Settings) -> bool:
 
 def logged_metrics(source: str, settings: Settings, place: Use) -> tuple[dict[str, Output], Claims]:
     """The metrics that the source code of the loss logs under these settings, and claims about their definitions."""
-    by_row = settings.get("importance_sampling_level") == "sequence"
+    by_row = settings.get("importance_sampling_level") in ("sequence", "sequence_token")
     metrics = {}
     for name, (output, _) in LOGGED.items():
         other_clip = name.startswith("clip_ratio") and settings.get("loss_type") in ("cispo", "sapo", "vespo")
@@ -226,7 +226,7 @@ def logged_metrics(source: str, settings: Settings, place: Use) -> tuple[dict[st
             continue
         declared = replace(output, at=place[name], form=Logged())
         if name.startswith("clip_ratio") and (by_row or "clip_low" not in settings):
-            declared = replace(declared, quantity="", over="")  # counts rows, or there is no clip range
+            declared = replace(declared, quantity="", over="")  # of the ratio of a row, or there is no clip range
         if name == "kl" and settings.get("use_bias_correction_kl"):
             declared = replace(declared, quantity="")  # weighted by the ratio
         metrics[name] = declared

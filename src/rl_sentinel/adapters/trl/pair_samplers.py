@@ -15,7 +15,6 @@ from rl_sentinel.adapters.trl.loop_codecs import responses
 from rl_sentinel.adapters.trl.loop_fakes import Responses
 from rl_sentinel.adapters.trl.loop_trainer import LoopAccelerator, config_of
 from rl_sentinel.adapters.trl.pair_sampling_fakes import (
-    FILLER,
     OF_MIXTURE,
     PROMPTS,
     PairJudge,
@@ -40,19 +39,19 @@ SIZES: Mapping[str, int] = {"max_length": 64, "gradient_accumulation_steps": TWO
 def make_pair_sampler(
     kind: Callable[..., Any],
     scored_by: str = "functions",
-    filler: str = FILLER,
+    opening: str = "",
     **settings: Any,  # noqa: ANN401 - of its configuration
 ) -> Any:  # noqa: ANN401 - a trainer
     """A trainer that samples pairs, built by its constructor.
 
-    ``scored_by`` says what compares the responses: reward ``functions``, a reward ``model`` or a ``judge``. ``filler``
-    is the first word of every other prompt.
+    ``scored_by`` says what compares the responses: reward ``functions``, a reward ``model`` or a ``judge``.
+    ``opening`` is the first word of all prompts.
     """
     from datasets import Dataset  # noqa: PLC0415 - in the target's overlay
 
     known = {field.name for field in dataclasses.fields(config_of(kind))}
     args, _ = configuration_of(kind, {**settings, **{name: size for name, size in SIZES.items() if name in known}})
-    rows = [{"prompt": prompt_text(number, filler)} for number in range(PROMPTS)]
+    rows = [{"prompt": prompt_text(number, opening)} for number in range(PROMPTS)]
     model, tokenizer = make_model(), make_tokenizer()
     given = {
         "model": model,
@@ -204,7 +203,7 @@ def sampler_step(  # noqa: PLR0913 - a method, how it is called, and what it rea
     known: Mapping[str, Codec],
     *,
     scored_by: str = "functions",
-    filler: str = FILLER,
+    opening: str = "",
     producer: str,
     more: Mapping[str, Codec] | None = None,
     fakes: Mapping[str, Callable[..., Any]] | None = None,
@@ -217,15 +216,15 @@ def sampler_step(  # noqa: PLR0913 - a method, how it is called, and what it rea
         fields_of_settings: field of the configuration, which is also an attribute of the trainer -> setting.
         known: the parts of the responses that the boundary reads.
         scored_by: what compares the responses.
-        filler: the first word of every other prompt.
+        opening: the first word of all prompts.
         producer: who makes the responses.
         more: further arguments of ``call``.
         fakes: fakes of the step.
     """
     built: dict[str, Codec] = {"kind": Constant(Function(path.rpartition(".")[0]))}
-    built |= constants(scored_by=scored_by, filler=filler)
+    built |= constants(scored_by=scored_by, opening=opening)
     built |= {name: IfSet(setting) for name, setting in fields_of_settings.items()}
-    at = dict.fromkeys(("kind", "scored_by", "filler"), "__class__") | {name: name for name in fields_of_settings}
+    at = dict.fromkeys(("kind", "scored_by", "opening"), "__class__") | {name: name for name in fields_of_settings}
     return Step(
         call=call,
         name="trained",

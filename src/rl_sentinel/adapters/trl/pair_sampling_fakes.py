@@ -14,7 +14,7 @@ from rl_sentinel.adapters.trl.tiny_trainer import END, PADDING
 #: Prompts in the data set of a trainer. The last word of each is unique.
 PROMPTS = 20
 
-#: The other word of prompts with two words.
+#: The first word of every other prompt.
 FILLER = f"w{PROMPTS}"
 
 #: The first token of the mixture's response, which no response of a batch with one row per prompt has.
@@ -24,9 +24,10 @@ OF_MIXTURE = FIRST_TOKEN + 1
 Scores = dict[tuple[int, int], float]
 
 
-def prompt_text(number: int, filler: str = FILLER) -> str:
-    """The text of a prompt: two words for even numbers, else one word."""
-    return f"w{number}" if number % 2 else f"{filler} w{number}"
+def prompt_text(number: int, opening: str = "") -> str:
+    """The text of a prompt: two words for even numbers, else one word. With ``opening``, each prompt starts with it."""
+    first = opening or ("" if number % 2 else FILLER)
+    return f"{first} w{number}".strip()
 
 
 def prompt_numbers(input_ids: Tensor) -> Tensor:

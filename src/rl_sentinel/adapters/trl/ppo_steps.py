@@ -228,8 +228,9 @@ def run_step(entry: Callable[..., Any], trainer: Any, config: Configured, rollou
         current_device=accelerator.device,
         model_params=[],
     )
-    queries = [torch.full((2 + b % 2,), PROMPT) for b in range(rows)]
-    responses = [row[:n] for row, n in zip(token_ids(rows, width), rollout.lengths.sum(1).tolist(), strict=True)]
+    counts = rollout.lengths.sum(1).tolist()
+    queries = [torch.full((3 - n % 2,), PROMPT) for n in counts]  # by length, so that a row keeps its prompt
+    responses = [row[:n] for row, n in zip(token_ids(rows, width), counts, strict=True)]
     stats = entry(self, queries, responses, list(rollout.scores))
     return {
         "loss": torch.stack(accelerator.applied).sum(),

@@ -32,7 +32,7 @@ from rl_sentinel.adapters.trl.preference_families import (
     Family,
 )
 from rl_sentinel.adapters.trl.preference_trainers import make_pair_trainer, start_optimizer_step, train_on_logprobs
-from rl_sentinel.adapters.trl.release import fields_of
+from rl_sentinel.adapters.trl.release import fields_of, shown
 from rl_sentinel.adapters.trl.result_forms import Logged
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -240,7 +240,9 @@ def training_step(release: Release, name: str, family: Family, cut: Cut = "") ->
         | (claims("the losses sort the pairs of a micro-batch") if family.sorts else SCALED)
         | family.claims
         | _metric_claims(logged, family, release.source),
-        reach=", ".join(f"{FIELDS.get(k, k)}={v}" for k, v in settings.items() if k not in family.described),
+        reach=", ".join(
+            f"{FIELDS.get(k, k)}={shown(v, release.source)}" for k, v in settings.items() if k not in family.described
+        ),
         requires=(rows_are_pairs, every_row_trains, tokens_have_probabilities),
         domain=as_pairs,
     )

@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -64,3 +65,17 @@ def log_place(target: Target, kind: str, trainer: Use, mode: str = "train") -> U
 def logs_by_mode(target: Target, kind: str) -> bool:
     """Whether the trainer has separate logs for training and evaluation."""
     return '{"train": defaultdict' in inspect.getsource(target.find(TRAINERS[kind]))
+
+
+def shown(value: object, source: str) -> str:
+    """How *when* shows a value of a setting: as the member of an enum, where a trainer compares that with a text.
+
+    Such a trainer takes every member for another value, and only the text for its own.
+
+    Example:
+        >>> from rl_sentinel.adapters.trl.release import shown
+        >>> shown("js", "if self.kind == Kind.JS.value:"), shown("js", "if self.kind == Kind.JS:")
+        ('Kind.JS, as a member', 'js')
+    """
+    member = re.search(rf"\w+\.{re.escape(str(value).upper())}(?=\.value\b)", source)
+    return f"{member.group()}, as a member" if member else str(value)

@@ -80,6 +80,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     if why := target.fails(path):
         yield Unbound(path, "advantage", why)
         return
+    if "train" not in vars(target.find(RLOO)):
+        return  # the loop is that of transformers
     found = [_kl(path), _advantages(path, "default", {}), _policy(path), _objective(path)]
     if "token_level_kl" in fields:
         per_token = _advantages(path, "KL per token", {"token_level_kl": True})

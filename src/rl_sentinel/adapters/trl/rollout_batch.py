@@ -66,6 +66,9 @@ def _rows(target: Target, path: str, kind: str) -> Boundary:
     )
     settings: Settings = {"num_iterations": 2, **({"use_vllm": True} if vllm else {})}
     is_subclass = path not in (GRPO, RLOO)
+    dropping = [
+        f"{name} below num_generations" for name in KEPT_COUNTS if name in source_of(target.find(f"{path}.{NAME}"))
+    ]
     parts: dict[str, Codec] = {name: Constant(value) for name, value in {"kind": kind, **settings}.items()}
     parts |= {"derived": Constant(Function(path))} if is_subclass else {}
     at = {"derived": "__class__", **{name: f"args.{name}" for name in settings}}
@@ -93,7 +96,7 @@ def _rows(target: Target, path: str, kind: str) -> Boundary:
         },
         settings={"columns of rows": {}},
         claims=claims(_ROWS),
-        reach="every rollout",
+        reach=", ".join([*dropping, "num_iterations above 1"]) if dropping else "every rollout",
         requires=(
             no_empty_response,
             prompts_are_contiguous,

@@ -24,7 +24,7 @@ from rl_sentinel.adapters.trl.online_dpo import (
     scored_reach,
 )
 from rl_sentinel.adapters.trl.pair_samplers import sampler_step, train_against_mixture, train_both
-from rl_sentinel.adapters.trl.pair_sampling_fakes import FILLER, PROMPTS, Mixture
+from rl_sentinel.adapters.trl.pair_sampling_fakes import PROMPTS, Mixture
 from rl_sentinel.adapters.trl.preferences import PAIRED, SCALED, trainer_path
 from rl_sentinel.adapters.trl.release import fields_of, source_of
 from rl_sentinel.adapters.trl.scoring import no_extra_padding
@@ -123,19 +123,19 @@ _ONE_EACH = (
 def _penalized(settings: Settings) -> tuple[dict[str, Codec], dict[str, str], str]:
     """The codec of the responses' ends, the field of the penalty, and the first word of prompts."""
     if "penalty" not in settings:
-        return {}, {}, FILLER
-    return {"ended": ENDED}, {"missing_eos_penalty": "penalty"}, END_WORD if settings.get("ends_inside") else FILLER
+        return {}, {}, ""
+    return {"ended": ENDED}, {"missing_eos_penalty": "penalty"}, END_WORD if settings.get("ends_inside") else ""
 
 
 def _xpo_step(path: str, settings: Settings, scored_by: str) -> Step:
-    ended, field, filler = _penalized(settings)
+    ended, field, opening = _penalized(settings)
     return sampler_step(
         path,
         train_both,
         {"beta": "beta", "alpha": "optimism", **field},
         {**PAIRS, **ended},
         scored_by=scored_by,
-        filler=filler,
+        opening=opening,
         more={
             "reference_wins": Knob("reference_wins", default=False),
             "penalty": Knob("penalty", default=0.0),
@@ -154,7 +154,7 @@ def _xpo_logged(path: str, source: str) -> Boundary:
 
 
 def _nash_step(path: str, settings: Settings, scored_by: str) -> Step:
-    ended, field, filler = _penalized(settings)
+    ended, field, opening = _penalized(settings)
     columns: dict[str, Codec] = {"logprobs": Column("logprob"), "ref_logprobs": Column("ref_logprob")}
     return sampler_step(
         path,
@@ -162,7 +162,7 @@ def _nash_step(path: str, settings: Settings, scored_by: str) -> Step:
         {"beta": "beta", **field},
         {**columns, "scores": SCORES, **ended},
         scored_by=scored_by,
-        filler=filler,
+        opening=opening,
         more={"penalty": Knob("penalty", default=0.0)},
         producer=_NASH_PRODUCER,
         fakes={f"{path.rpartition('.')[0].rpartition('.')[0]}.GeometricMixtureWrapper": Mixture},

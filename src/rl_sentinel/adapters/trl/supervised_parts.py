@@ -1,6 +1,7 @@
 """TRL's supervised fine-tuning under context parallelism: metrics of ranks that each have a part of a sequence."""
 
 import inspect
+import re
 from collections.abc import Iterator
 from copy import copy, deepcopy
 from dataclasses import replace
@@ -36,6 +37,9 @@ PARTS = 2
 #: The field of the configuration that context parallelism needs.
 MULTIPLE = "pad_to_multiple_of"
 
+#: In the source of releases that support parts of sequences.
+SUPPORTED = re.compile(r'"shift_labels"|context parallelism', re.IGNORECASE)
+
 #: A label that is not trained.
 IGNORED = -100
 
@@ -46,12 +50,17 @@ _LOGS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of the logged accuracy, in releases whose batches can be padded for context parallelism."""
+    """Boundaries of the logged accuracy, in releases that support context parallelism and can pad batches for it."""
     path, name = f"{SFT}.compute_loss", "mean_token_accuracy"
     if not target.has(path) or target.fails(path) or "compute_loss" not in vars(target.find(SFT)):
         return
     source = inspect.getsource(inspect.getmodule(target.find(SFT)))  # type: ignore[arg-type]  # a class has a module
-    if f'["{name}"]' not in source or '"train": defaultdict' not in source or MULTIPLE not in fields_of(target, SFT):
+    if (
+        not SUPPORTED.search(source)
+        or f'["{name}"]' not in source
+        or '"train": defaultdict' not in source
+        or MULTIPLE not in fields_of(target, SFT)
+    ):
         return
     columns: dict[str, Codec] = {"logits": Column("logits", NoPadding()), "tokens": Column("token", NoPadding())}
     boundary = step_boundary(

@@ -29,6 +29,9 @@ PATH = f"{SFT}.compute_loss"
 #: Kinds of prompt learning, and whether the model returns logits for its virtual tokens.
 KINDS = {"prompt tuning": True, "prefix tuning": False}
 
+#: In the source of releases whose entropy is meant to include virtual tokens.
+COUNTS = "virtual_attention_mask"
+
 #: Number of virtual tokens.
 COUNT = 2
 
@@ -101,7 +104,9 @@ def _peft_types(module: dict[str, Any]) -> Iterator[None]:
 def _metrics(module: str, kind: str) -> Boundary:
     place = Use("trained")["trainer"].attribute("_metrics")
     place = place["train"] if '"train": defaultdict' in module else place
-    outputs = {n: Output("", "", at=place[n], form=Logged()) for n in LOGGED if f'["{n}"]' in module}
+    counted = {"entropy"} if COUNTS in module else set()
+    logged = [n for n in LOGGED if f'["{n}"]' in module and n not in counted]
+    outputs = {n: Output("", "", at=place[n], form=Logged()) for n in logged}
     model_outputs = {"logits": Column("logits", NoPadding()), "tokens": Column("token", NoPadding())}
     trainers = trainers_of_ranks({}, model_outputs, masked=True, alone=True)
     name = f"logged of logits, {kind}"
