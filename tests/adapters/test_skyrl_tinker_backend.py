@@ -145,7 +145,7 @@ WORKER = """
                     "cispo": ratio.clamp(0.5, 2.0).detach() * logprob * part["advantages"],
                     "regular": torch.minimum(ratio * part["advantages"], near * part["advantages"]),
                 }[loss_fn]
-                loss = -torch.where(mask > 0, signal, 0.0).sum() * self.mesh_rank.dp_size SCALE
+                loss = -torch.where(mask > 0, signal * GAIN, 0.0).sum() * self.mesh_rank.dp_size SCALE
                 self.strategy.backward(loss, self.model, self.optimizer)
                 for row, own in zip(logprob, part["response_mask"].sum(1).tolist()):
                     outputs.append(row[len(row) - own :].tolist())
@@ -159,6 +159,7 @@ SOUND = {
     "LIMITS": "1 - limits['clip_low_threshold'], limits['clip_high_threshold'] - 1",
     "ORDER": "rows",
     "SCALE": "",
+    "GAIN": "mask",
 }
 
 
@@ -179,7 +180,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
 
 def test_all_boundaries_answer(loads: Loads) -> None:
     target, boundaries = _bound(loads)
-    assert len(boundaries) == 7
+    assert len(boundaries) == 8
     assert answering({(one.stage, setting): one for setting, one in boundaries.items()}, target) == []
 
 
@@ -201,6 +202,7 @@ def test_round_trips(loads: Loads) -> None:
 
 CASES: list[tuple[Law, str, dict[str, str]]] = [
     (MSK002, "cross_entropy", {"WEIGHTS": "[1.0] * len(row.weights)"}),
+    (REF001, "cross_entropy, weights of a half", {"GAIN": "1.0"}),
     (REF001, "ppo, with thresholds", {"SIDE": "right"}),
     (REF001, "ppo, with thresholds", {"LIMITS": "limits['clip_low_threshold'], limits['clip_high_threshold']"}),
     (SPL002, "ppo", {"FILLED": "copies"}),
@@ -213,6 +215,6 @@ CASES: list[tuple[Law, str, dict[str, str]]] = [
 @pytest.mark.parametrize(("law", "setting", "broken"), CASES)
 @pytest.mark.parametrize("found", [False, True])
 def test_found_where_broken_alone(loads: Loads, law: Law, setting: str, broken: dict[str, str], found: bool) -> None:
-    """Weights dropped, advantages one place off, thresholds as offsets, trained padding, a mean, answers swapped."""
+    """Weights dropped or unused, advantages one place off, thresholds as offsets, trained padding, a mean, order."""
     target, boundaries = _bound(loads, **(broken if found else {}))
     check_verdict(law, boundaries[setting], setting, target, found=found)

@@ -17,7 +17,7 @@ LOSSES = """
     import jax.numpy as jnp
 
     def masked(values, weights):
-        return -jnp.where(WEIGHTS != 0.0, values, jnp.zeros_like(values))
+        return -jnp.where(WEIGHTS != 0.0, values * GAIN, jnp.zeros_like(values))
 
     def cross_entropy_loss(new, weights, old, advantages, limits):
         return masked(new, weights)
@@ -32,7 +32,7 @@ LOSSES = """
         return masked(STOPPED * new * advantages, weights)
 """
 
-SOUND = {"WEIGHTS": "weights", "RATIO": "new - old", "STOPPED": "jax.lax.stop_gradient(near)"}
+SOUND = {"WEIGHTS": "weights", "GAIN": "weights", "RATIO": "new - old", "STOPPED": "jax.lax.stop_gradient(near)"}
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
@@ -41,26 +41,32 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
         code = code.replace(place, text)
     target = loads(FRAMEWORK, {"skyrl/tinker/loss_fns.py": code})
     made = [one for one in boundaries(target) if isinstance(one, Boundary)]
-    return target, {one.path.rpartition(".")[2]: one for one in made}
+    return target, {f"{one.path.rpartition('.')[2]}, {setting}": one for one in made for setting in one.settings}
 
 
 def test_all_boundaries_answer(loads: Loads) -> None:
     """JAX is absent, and a loss that the release lacks has no boundary."""
     target, made = _bound(loads)
-    assert list(made) == ["cross_entropy_loss", "ppo_loss", "cispo_loss"]
+    assert list(made) == [
+        "cross_entropy_loss, default",
+        "cross_entropy_loss, weights of a half",
+        "ppo_loss, default",
+        "cispo_loss, default",
+    ]
     check_calls(target, made.values())
 
 
 CASES: list[tuple[Law, str, dict[str, str]]] = [
-    (MSK002, "cross_entropy_loss", {"WEIGHTS": "(1.0 + weights)"}),
-    (REF001, "ppo_loss", {"RATIO": "old - new"}),
-    (REF001, "cispo_loss", {"STOPPED": "near"}),
+    (MSK002, "cross_entropy_loss, default", {"WEIGHTS": "(1.0 + weights)", "GAIN": "1.0"}),
+    (REF001, "cross_entropy_loss, weights of a half", {"GAIN": "1.0"}),
+    (REF001, "ppo_loss, default", {"RATIO": "old - new"}),
+    (REF001, "cispo_loss, default", {"STOPPED": "near"}),
 ]
 
 
 @pytest.mark.parametrize(("law", "name", "broken"), CASES)
 @pytest.mark.parametrize("found", [False, True])
 def test_found_where_broken_alone(loads: Loads, law: Law, name: str, broken: dict[str, str], found: bool) -> None:
-    """A mask that selects all tokens, the inverse ratio, a gradient through the clipped ratio."""
+    """A mask that selects all tokens, weights without effect, the inverse ratio, a gradient through the clip."""
     target, made = _bound(loads, **(broken if found else {}))
-    check_verdict(law, made[name], "default", target, found=found)
+    check_verdict(law, made[name], name.partition(", ")[2], target, found=found)

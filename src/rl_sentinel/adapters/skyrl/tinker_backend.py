@@ -21,6 +21,7 @@ from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived
 from rl_sentinel.adapters.skyrl.arguments import CONFIG
 from rl_sentinel.adapters.skyrl.loss_modes import MODES
 from rl_sentinel.adapters.skyrl.losses import PLAIN, REGISTRY
+from rl_sentinel.adapters.skyrl.tinker_losses import HALF, WEIGHED
 from rl_sentinel.adapters.skyrl.worker import WHOLE_STEP, WORKER, averages
 from rl_sentinel.adapters.skyrl.worker_fakes import cpu, worker_of
 from rl_sentinel.adapters.target import Target
@@ -89,6 +90,9 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     loss = {"loss": Output("", "", "loss", at=Use("trained")["loss"])}
     for name, (loss_fn, settings, claimed) in _LOSSES.items():
         yield from bindable(target, _boundary(target, loss_fn, "policy-loss", loss, {name: settings}, claimed))
+        if loss_fn == WEIGHED:
+            named: Mapping[str, Settings] = {f"{name}, {HALF}": settings}
+            yield from bindable(target, _boundary(target, loss_fn, "policy-loss", loss, named, claimed, weight=0.5))
     rows = {"logprob": Output("B T", "nats", "logprob", at=Use("trained")["logprobs"], form=Ragged())}
     for loss_fn, name in ((_policy_loss(target), "outputs"), ("cross_entropy", "outputs, cross_entropy")):
         outputs = _boundary(target, loss_fn, "batch", rows, {name: {}}, _ROWS)
@@ -170,15 +174,19 @@ def requests_of(
     columns: Mapping[str, list[list[float]]],
     loss_fn: str,
     bounds: dict[str, float] | None,
+    weight: float,
 ) -> dict[str, tuple[str, Any]]:
-    """Two requests of one client, each with half of the rows; one request for one row."""
+    """Two requests of one client, each with half of the rows; one request for one row.
+
+    ``weight`` is the weight of each trained token.
+    """
     data, tensor = [], code["tensor"]
     for row, mask in enumerate(columns["mask"]):
         tokens = [row + 1] * (_PROMPT + len(mask))
         before = [0.0] * (_PROMPT - 1)
         sent = {
             "target_tokens": tensor(data=tokens[1:]),
-            "weights": tensor(data=[*before, *map(float, mask)]),
+            "weights": tensor(data=[*before, *(weight * trained for trained in mask)]),
             "logprobs": tensor(data=[*before, *columns["old_logprob"][row]]),
             "advantages": tensor(data=[*before, *columns["advantage"][row]]),
         }
@@ -199,12 +207,14 @@ def train_requests(  # noqa: PLR0913 - the target's code, and the arguments of a
     logprobs: list[Tensor],
     loss_fn: str,
     numbers: Mapping[str, Any],
+    weight: float,
     parts: int,
     ranks: int,
 ) -> dict[str, Any]:
     """Train all requests in one batch; return the loss, and the log-probs of each row that the client receives.
 
-    Gradients are averaged over the ranks and, in some releases, over the micro-batches of a rank.
+    Gradients are averaged over the ranks and, in some releases, over the micro-batches of a rank. The loss is divided
+    by ``weight``, the weight of a trained token.
     """
     padded = -(-len(columns["mask"]) // ranks)
     cfg.trainer.micro_train_batch_size_per_gpu = -(-padded // parts)
@@ -221,12 +231,12 @@ def train_requests(  # noqa: PLR0913 - the target's code, and the arguments of a
     bounds = None
     if numbers:
         bounds = {"clip_low_threshold": 1 - numbers["clip_low"], "clip_high_threshold": 1 + numbers["clip_high"]}
-    prepared = code["prepare"](requests_of(code, columns, loss_fn, bounds))
+    prepared = code["prepare"](requests_of(code, columns, loss_fn, bounds, weight))
     results = backend.forward_backward(prepared)
     sent = [row for result in results.values() for row in result.loss_fn_outputs]
     losses = torch.stack(worker.strategy.losses)
     return {
-        "loss": losses.mean() if code["averages"] else losses.sum() / ranks,
+        "loss": (losses.mean() if code["averages"] else losses.sum() / ranks) / weight,
         "logprobs": [torch.tensor(row["logprobs"]["data"][_PROMPT - 1 :]) for row in sent],
     }
 
@@ -245,6 +255,7 @@ def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
     outputs: Mapping[str, Output],
     settings: Mapping[str, Settings],
     claimed: Claims,
+    weight: float = 1.0,
 ) -> Boundary:
     place = target.locate(WORKER).rpartition(".")[0]
     plain = Ragged(plain=True)
@@ -262,6 +273,7 @@ def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
             "logprobs": Column("logprob", Ragged()),
             "loss_fn": Constant(loss_fn),
             "numbers": AllSettings(),
+            "weight": Constant(weight),
             "parts": MICRO_BATCHES,
             "ranks": Derived(lambda inputs: inputs.layout.ranks, frozenset({"ranks"})),
         },

@@ -57,27 +57,35 @@ _LOSSES: Mapping[str, tuple[Settings, Claims]] = {
 }
 
 
+#: The loss to which clients send weights, and the setting in which each trained token has this weight instead of 1.
+WEIGHED, HALF = "cross_entropy", "weights of a half"
+
+
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the losses that the release has."""
     for name, (numbers, claimed) in _LOSSES.items():
         if target.has(f"{MODULE}.{name}"):
-            yield from bindable(target, _boundary(name, numbers, claimed))
+            weights = {"default": 1.0, **({HALF: 0.5} if name == f"{WEIGHED}_loss" else {})}
+            yield from bindable(target, *(_boundary(name, {s: numbers}, claimed, w) for s, w in weights.items()))
 
 
-def sum_of_losses(loss: FunctionType, columns: Mapping[str, Tensor], numbers: Mapping[str, float]) -> Tensor:
-    """Compute the loss of each token, and return the sum.
+def sum_of_losses(
+    loss: FunctionType, columns: Mapping[str, Tensor], numbers: Mapping[str, float], weight: float
+) -> Tensor:
+    """Compute the loss of each token of this weight, and return the sum, divided by the weight.
 
     In the engine, each row has its own thresholds; here all rows have the same.
     """
+    weighted = {**columns, "loss_mask": columns["loss_mask"] * weight}
     thresholds = SimpleNamespace(
         clip_low_threshold=1 - numbers.get("clip_low", 0.2), clip_high_threshold=1 + numbers.get("clip_high", 0.2)
     )
     with replaced_globals(loss.__globals__, **_IN_TORCH):
-        losses: Tensor = loss(*(columns[name] for name in _COLUMNS), thresholds)
-    return losses.sum()
+        losses: Tensor = loss(*(weighted[name] for name in _COLUMNS), thresholds)
+    return losses.sum() / weight
 
 
-def _boundary(name: str, numbers: Settings, claimed: Claims) -> Boundary:
+def _boundary(name: str, settings: Mapping[str, Settings], claimed: Claims, weight: float) -> Boundary:
     path, form = f"{MODULE}.{name}", ZeroPadded()
     columns = {name: Column(column, form) for name, column in _COLUMNS.items()}
     return one_call(
@@ -89,11 +97,12 @@ def _boundary(name: str, numbers: Settings, claimed: Claims) -> Boundary:
             "loss": Constant(Function(path)),
             "columns": Table({**columns, "loss_mask": Column("mask", form, torch.float32)}),
             "numbers": AllSettings(),
+            "weight": Constant(weight),
         },
         produced_by={"columns": _PRODUCER},
         unused=frozenset({"old_logprob", "advantage"}) if name == "cross_entropy_loss" else frozenset(),
         outputs={"loss": Output("", "", "loss", at=Use("loss"))},
-        settings={"default": numbers},
+        settings=settings,
         claims=_SUM | claimed,
         reach="a client of a Tinker server with SkyRL's JAX engine calls forward_backward",
     )
