@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.library import (
     corrections,
+    derivatives,
     estimators,
     kls,
     layouts,
@@ -24,11 +25,13 @@ from rl_sentinel.core.boundary import Boundary, Unbound
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """All boundaries of the signal library in the audited tree."""
     import_from(target.root)
-    for table in (
+    tables = (
         *(estimators, losses, kls, corrections, rewards, metrics, tokens, layouts),
         *(paths, off_policy_masking, records),
-    ):
-        yield from table.boundaries(target)
+    )
+    every = [boundary for table in tables for boundary in table.boundaries(target)]
+    yield from every
+    yield from derivatives.boundaries(boundary for boundary in every if isinstance(boundary, Boundary))
 
 
 FRAMEWORK = Framework(name="rl_sentinel", package="rl_sentinel", distribution="rl-sentinel", boundaries=boundaries)
