@@ -204,7 +204,7 @@ def test_the_page_keeps_other_targets(tmp_path: Path, monkeypatch: pytest.Monkey
     other = page.page(page.Draw("slime@/home/slime#0123456789abc", 9, 30, [(found, law)], root))
     text = page.page(draw, other)
     assert "| slime 012345678 | 1 | 0 | 0 | 0 | 100% | 100% |" in text
-    assert "| verl 0.9.1 | 1 | 1 | 1 | 1 | 50% | 50% |" in text
+    assert "| verl 0.9.1 | 1 | 1 | 1 | 1 | 50% | 33% |" in text
     assert text.count("\n## slime 012345678\n") == text.count("\n## verl 0.9.1\n") == 1
     assert "SGN001 at `page.loss [default]`: the sign is wrong" in text
     assert "it is so" in text
@@ -213,4 +213,5 @@ def test_the_page_keeps_other_targets(tmp_path: Path, monkeypatch: pytest.Monkey
     assert {m.name for m in page.listed(text, "verl 0.9.1", every, root)} == {m.name for m, _ in tried}
     assert [m.name for m in page.listed(text, "slime 012345678", every, root)] == [found.name]
     better = page.Draw("verl==0.9.1", 7, 30, [(found, law)], root)
-    assert "| verl 0.9.1 | 1 | 0 | 0 | 0 | 100% | 50% |" in page.page(better, text)
+    assert "| verl 0.9.1 | 1 | 0 | 0 | 0 | 100% | 33% |" in page.page(better, text, again=True)
+    assert "| verl 0.9.1 | 1 | 0 | 0 | 0 | 100% | 100% |" in page.page(better, text)  # a new draw

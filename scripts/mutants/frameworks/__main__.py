@@ -68,7 +68,7 @@ def main() -> int:
     figures = page.Draw(target.text, seed, len(every), results, root)
     sys.stdout.write(f"{page.summary(figures)}\n{time.monotonic() - began:.0f} s\n")
     if not options.only and options.draw == 1:
-        place.write_text(page.page(figures, before), encoding="utf-8")
+        place.write_text(page.page(figures, before, again=options.again), encoding="utf-8")
     return int(bool(page.mistaken(figures)) or page.rate(figures) < ENOUGH)
 
 

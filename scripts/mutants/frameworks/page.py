@@ -111,17 +111,21 @@ def summary(draw: Draw) -> str:
     )
 
 
-def page(draw: Draw, before: str = "") -> str:
-    """The whole page, with the target's section new and those of other frameworks as they were."""
+def page(draw: Draw, before: str = "", *, again: bool = False) -> str:
+    """The whole page, with the target's section new and those of other frameworks as they were.
+
+    ``again`` keeps the figure of the first run.
+    """
     first = re.split("\n## ", before, maxsplit=1)[0]
     rows = {name.partition(" ")[0]: row for row, name in re.findall(r"(?m)^(\| (\w+ \S+) \|.*)$", first)}
     sections = {text.partition(" ")[0]: f"\n## {text.rstrip()}\n" for text in before.split("\n## ")[1:]}
     framework, counts = draw.name.partition(" ")[0], outcomes(draw)
     numbers = [counts[name] for name in ("found", "survived", "equivalent", "loud")]
     row = f"| {draw.name} | {' | '.join(map(str, numbers))} | {rate(draw):.0%} |"
-    # The figure of the first run was measured before any survivor was looked at.
+    # The figure of the first run was measured before any survivor was looked at: none was known to be equivalent.
     old = rows.get(framework, "")
-    first_rate = old.split("|")[-2].strip() if old.startswith(f"| {draw.name} |") else f"{rate(draw):.0%}"
+    run = len(draw.tried) - counts["loud"]
+    first_rate = old.split("|")[-2].strip() if again and old else f"{counts['found'] / max(1, run):.0%}"
     rows[framework] = f"{row} {first_rate} |"
     sections[framework] = _section(draw)
     table = ["| target | found | survived | equivalent | loud | found of those that run | in the first run |"]

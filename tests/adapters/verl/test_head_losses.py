@@ -26,14 +26,15 @@ SOURCE = """
         for number, head in enumerate(heads):
             labels, _ = roll_tensor(labels, packed_seq_params=packed_seq_params) if ROLLED else (labels, None)
             loss_mask, tokens = roll_tensor(loss_mask, packed_seq_params=packed_seq_params)
-            logits, _ = self.output_layer(head)
+            shared = self.shared_embedding_or_output_weight() if self.share_embeddings_and_output_weights else None
+            logits, _ = self.output_layer(head, weight=SHARED)
             losses = WEIGHT * self.compute_language_model_loss(labels, logits) / DIVISOR
             MTPLossLoggingHelper.save_loss_to_tracker(losses.sum(), number, count)
             hidden_states = MTPLossAutoScaler.apply(hidden_states, losses / count)
         return self.output_layer(hidden_states)[0]
 """
 
-SOUND = {"ROLLED": "True", "WEIGHT": "loss_mask", "DIVISOR": "tokens.clamp(min=1)"}
+SOUND = {"ROLLED": "True", "SHARED": "shared", "WEIGHT": "loss_mask", "DIVISOR": "tokens.clamp(min=1)"}
 
 
 def _bound(loads: Loads, **words: str) -> tuple[Target, Boundary]:
@@ -49,8 +50,16 @@ def _bound(loads: Loads, **words: str) -> tuple[Target, Boundary]:
 @pytest.mark.parametrize("law", [DEG001, MSK002, REF001], ids=lambda law: law.code)
 def test_mean_over_tokens_of_the_mask(loads: Loads, law: Law) -> None:
     target, boundary = _bound(loads)
-    assert answering({("heads", "packed"): boundary}, target) == []
-    check_verdict(law, boundary, "packed", target, found=False)
+    assert answering({("heads", setting): boundary for setting in boundary.settings}, target) == []
+    for setting in ("packed", "packed, tied embeddings"):
+        check_verdict(law, boundary, setting, target, found=False)
+
+
+def test_weight_of_another_layer(loads: Loads) -> None:
+    """With tied embeddings, logits are those of their weight."""
+    target, boundary = _bound(loads, SHARED="None")
+    check_verdict(REF001, boundary, "packed", target, found=False)
+    check_verdict(REF001, boundary, "packed, tied embeddings", target, found=True)
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,10 @@ def test_reads_back(loads: Loads) -> None:
         ("a limit in the request", {}),
         ("a limit in the request", {"USED": "0"}),
         ("a limit in the request", {"RESUMED": "prompt_ids"}),  # what was sampled is sampled anew
+        (  # the experts of the token before
+            "a limit in the request",
+            {"EXPERTS": "whole.routed_experts, part.routed_experts[len(whole.routed_experts) - 1 : -1]"},
+        ),
         ("a limit in the request", {"EXPERTS": "part.routed_experts"}),  # old tokens get the experts of new weights
     ],
 )

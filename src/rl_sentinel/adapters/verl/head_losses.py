@@ -13,7 +13,7 @@ from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.forms import Ragged
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import functions
+from rl_sentinel.adapters.kit.value_codecs import Knob, functions
 from rl_sentinel.adapters.process_group import parallel_state_of_one_process
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
@@ -47,13 +47,18 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 class OutputLayer(Module):
-    """A fake output layer, which returns the hidden states as logits."""
+    """A fake output layer with a weight of its own, which a model with tied embeddings does not train."""
 
     sequence_parallel = False
 
-    def forward(self, hidden: Tensor, **_options: object) -> tuple[Tensor, None]:
-        """Return the hidden states and no bias."""
-        return hidden, None
+    def __init__(self, weight: float) -> None:
+        """The layer's own weight."""
+        super().__init__()
+        self.own = weight
+
+    def forward(self, hidden: Tensor, weight: Tensor | None = None, **_options: object) -> tuple[Tensor, None]:
+        """The hidden states, whose log-probs are multiplied by the weight, and no bias."""
+        return torch.stack([hidden[..., 0] * (self.own if weight is None else weight), hidden[..., 1]], -1), None
 
 
 class Scaler:
@@ -69,10 +74,16 @@ class Scaler:
         return hidden
 
 
-def head_losses(postprocess: Callable[..., Any], log_probs: list[Tensor], masks: list[Tensor]) -> dict[str, Tensor]:
+def head_losses(
+    postprocess: Callable[..., Any],
+    log_probs: list[Tensor],
+    masks: list[Tensor],
+    tied: bool,  # noqa: FBT001 - a setting
+) -> dict[str, Tensor]:
     """The sum of the heads' losses whose gradients are added, and the mean of the logged ones, on packed sequences.
 
-    Each head has the same log-probs. A head's hidden state is the log-prob of a token and the id of this token.
+    Each head has the same log-probs. A head's hidden state is the log-prob of a token and the id of this token. With
+    ``tied`` embeddings, the model passes their weight to the output layer, whose own weight is another.
     """
     prompt = HEADS + 1  # so that each token of a response is predicted by each head
     sizes = [prompt + len(row) for row in log_probs]
@@ -92,7 +103,7 @@ def head_losses(postprocess: Callable[..., Any], log_probs: list[Tensor], masks:
     masked = torch.cat([moved(mask, 1) for mask in masks])
     with replaced_globals(postprocess.__globals__, **_globals(scaler, logged)):
         postprocess(
-            _model(heads),
+            _model(heads, tied=tied),
             hidden_states=main,
             input_ids=tokens.unsqueeze(0),
             position_ids=None,
@@ -107,18 +118,18 @@ def head_losses(postprocess: Callable[..., Any], log_probs: list[Tensor], masks:
     return {"added": torch.stack(scaler.losses).sum(), "logged": torch.stack(logged).mean()}
 
 
-def _model(heads: list[Tensor]) -> SimpleNamespace:
+def _model(heads: list[Tensor], *, tied: bool) -> SimpleNamespace:
     """A fake of Megatron's model in training, with the hidden states of its heads."""
     return SimpleNamespace(
         training=True,
         post_process=True,
-        share_embeddings_and_output_weights=False,
-        shared_embedding_or_output_weight=lambda: None,
+        share_embeddings_and_output_weights=tied,
+        shared_embedding_or_output_weight=lambda: torch.tensor(1.0) if tied else None,
         embedding=None,
         cp_group=None,
         config=SimpleNamespace(mtp_num_layers=HEADS, mtp_loss_scaling_factor=1.0, calculate_per_token_loss=False),
         mtp=_Layers(heads),
-        output_layer=OutputLayer(),
+        output_layer=OutputLayer(2.0 if tied else 1.0),
         compute_language_model_loss=_cross_entropy,
         compute_output_layer_and_language_model_loss=lambda hidden, labels, **_more: _cross_entropy(labels, hidden),
     )
@@ -181,13 +192,14 @@ def _boundary() -> Boundary:
             **functions(postprocess=PATH),
             "log_probs": Column("logprob", Ragged()),
             "masks": Column("mask", Ragged(), torch.int64),
+            "tied": Knob("tied"),
         },
         produced_by={"masks": _PRODUCED},
         outputs={
             "loss": Output("", "", "loss", at=result["added"]),
             "logged loss": Output("", "nats", over="live", at=result["logged"]),
         },
-        settings={"packed": {}},
+        settings={"packed": {"tied": False}, "packed, tied embeddings": {"tied": True}},
         claims=_CLAIMS,
         reach="actor.strategy=megatron, model.mtp.enable_train=True, with a Megatron that has no process_mtp_loss",
         requires=(no_empty_response,),

@@ -28,6 +28,9 @@ CLIENTS = (
     "verl.experimental.fully_async_policy.agent_loop.agent_loop.FullyAsyncLLMServerManager",
 )
 
+#: The number of a token's experts is its weight version times this, plus the token's position in the sequence.
+_POSITIONS = 1000
+
 #: Paths of the class of a server's reply, by release.
 TOKEN_OUTPUT = ("verl.workers.rollout.replica.TokenOutput", "verl.workers.rollout.llm_server.TokenOutput")
 
@@ -69,7 +72,7 @@ def sample(
     answers = []
     for row in rows:
         script = ScriptedResponse(row["prompt"], row["tokens"], row["logprobs"], row["versions"])
-        server = _server_of(script, output, room, np.full if arrays else torch.full)
+        server = _server_of(script, output, room, np.arange if arrays else torch.arange)
         own = bare_instance(client, config=config, _release_server=lambda *_about, **_more: None)
         own._acquire_server = partial(_acquired, server)  # noqa: SLF001 - the load balancer
         params = {"max_tokens": room} if limited else {}
@@ -103,16 +106,19 @@ def merges_arrays(client: type) -> bool:
 
 
 def _routed(answer: Any, prompt: list[int]) -> list[int]:  # noqa: ANN401 - a reply of the target
-    """The version of the weights that routed each response token; empty without routed experts."""
+    """The version of the weights that routed each response token, if the experts are its own; else empty."""
     experts = getattr(answer, "routed_experts", None)
-    return [] if experts is None else [int(one) for one in experts[len(prompt) :, 0, 0]]
+    if experts is None:
+        return []
+    numbers = [divmod(int(one), _POSITIONS) for one in experts[:, 0, 0]][len(prompt) :]
+    return [version if place == own else WRONG for own, (version, place) in enumerate(numbers, start=len(prompt))]
 
 
-def _server_of(script: ScriptedResponse, output: Callable[..., Any], room: int, full: Callable[..., Any]) -> Any:  # noqa: ANN401 - a fake
+def _server_of(script: ScriptedResponse, output: Callable[..., Any], room: int, arange: Callable[..., Any]) -> Any:  # noqa: ANN401 - a fake
     """A server that samples a known response; without a limit in the request, the maximum length applies.
 
-    In releases with routed experts, replies have experts ``[S, 1, 1]`` of all tokens; their number is the weight
-    version.
+    In releases with routed experts, replies have experts ``[S, 1, 1]`` of all tokens; their number is that of the
+    weight version and the position.
     """
 
     async def generate(prompt_ids: list[int], sampling_params: dict[str, Any], **_about: object) -> Any:  # noqa: ANN401
@@ -121,7 +127,8 @@ def _server_of(script: ScriptedResponse, output: Callable[..., Any], room: int, 
         stopped = "aborted" if reason == "abort" else "completed"
         about: dict[str, Any] = {"stop_reason": stopped, "num_preempted": 0, "extra_fields": {"global_steps": version}}
         if "routed_experts" in inspect.signature(output).parameters:
-            about["routed_experts"] = full((len(prompt_ids) + len(tokens), 1, 1), version)
+            places = arange(len(prompt_ids) + len(tokens)).reshape(-1, 1, 1)
+            about["routed_experts"] = version * _POSITIONS + places
         return output(token_ids=tokens, log_probs=logprobs, **about)
 
     return SimpleNamespace(generate=SimpleNamespace(remote=generate))
