@@ -56,8 +56,8 @@ def _derivative(boundary: Boundary, column: str, mode: str) -> Boundary:
         stage="batch",
         steps=(replace(step, call=slope, name="result"),),
         outputs=by_name({"slope": Output("", "", "slope")}),
-        settings={f"{name}, {mode}": {**settings, MODE: REVERSE} for name, settings in boundary.settings.items()},
-        claims=claims(_DOCS, inert={MODE: (REVERSE, mode)}),
+        settings={f"{name}, {mode}": {**settings, MODE: mode} for name, settings in boundary.settings.items()},
+        claims=claims(_DOCS, inert={MODE: (mode, REVERSE)}),
     )
 
 
