@@ -10,6 +10,7 @@ from typing import Any
 from rl_sentinel.adapters.kit.arriving_settings import arrives, bind_arriving
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.replacement import replaced_globals
+from rl_sentinel.adapters.kit.server_flags import flag_of_server
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Unbound
@@ -34,9 +35,6 @@ FLAGS: Mapping[str, tuple[str, ...]] = {
     ),
     "SGLang": ("disable_radix_cache", "disable_overlap_schedule", "enable_mixed_chunk", "allow_auto_truncate"),
 }
-
-#: vLLM's flags that are on unless the command has ``--no-NAME``.
-ON_BY_DEFAULT = ("enable_chunked_prefill", "enable_prefix_caching")
 
 #: Arguments of ``build_cmd`` beside the configuration, of which a release requires some: one server on one device.
 PLACE: Mapping[str, object] = {
@@ -92,12 +90,10 @@ def options_of_server(command: list[str]) -> dict[str, object]:
 
 def _arrived(options: Mapping[str, object], name: str, value: object) -> object:
     """The value that a server has for an option of its configuration."""
-    if not isinstance(value, bool):
-        text = options.get(name)
-        return float(text) if isinstance(text, str) and not isinstance(value, str) else text
-    if name.startswith("no_"):
-        return not _arrived(options, name.removeprefix("no_"), value)
-    return f"no_{name}" not in options and (name in options or name in ON_BY_DEFAULT)
+    if isinstance(value, bool):
+        return flag_of_server(options, name)
+    text = options.get(name)
+    return float(text) if isinstance(text, str) and not isinstance(value, str) else text
 
 
 def _answer(result: bool, *_package: object) -> bool:  # noqa: FBT001 - bound by position
