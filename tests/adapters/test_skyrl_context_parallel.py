@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, check_verdict, the_only
+from adapters.checks import Loads, by_setting, check_verdict
 from adapters.kit.round_trip import check_calls
 from rl_sentinel.adapters.skyrl import FRAMEWORK
 from rl_sentinel.adapters.skyrl.context_parallel import boundaries
@@ -28,7 +28,9 @@ PACK = """
             own = torch.nn.functional.pad(own, (0, -len(own) % (2 * size)))
             parts.append(own[chunks(len(own), size)[PART]])
             ends.append(ends[-1] + len(own))
-        return torch.cat(parts).unsqueeze(0), PackedSeqParams(cu_seqlens_q_padded=torch.tensor(ends))
+        return torch.cat(parts).unsqueeze(0), PackedSeqParams(
+            cu_seqlens_q_padded=torch.tensor(ends), total_tokens=TOTAL
+        )
 """
 
 TARGETS = """
@@ -79,10 +81,12 @@ LOG_PROBS = """
         return torch.stack(rows)
 """
 
-SOUND = {"PART": "rank", "SCALED": "slope[ctx.own]"}
+SOUND = {"PART": "rank", "SCALED": "slope[ctx.own]", "TOTAL": "ends[-1]"}
+
+RECURRENT = "packed, recurrent layers"
 
 
-def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
+def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
     place = "skyrl/backends/skyrl_train"
     files = {
         "skyrl/backends/__init__.py": "raise RuntimeError('an engine was started')",
@@ -96,12 +100,13 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, Boundary]:
     }.items():
         files = {path: source.replace(word, code) for path, source in files.items()}
     target = loads(FRAMEWORK, files)
-    return target, the_only(boundaries(target))
+    return target, by_setting(boundaries(target))
 
 
 def test_answers(loads: Loads) -> None:
-    target, boundary = _bound(loads)
-    check_calls(target, [boundary])
+    target, bound = _bound(loads)
+    assert list(bound) == ["packed", "packed, two ranks", RECURRENT]
+    check_calls(target, bound.values())
 
 
 @pytest.mark.parametrize("setting", ["packed", "packed, two ranks"])
@@ -115,5 +120,12 @@ def test_answers(loads: Loads) -> None:
 )
 def test_log_probs(loads: Loads, setting: str, broken: dict[str, str], found: bool) -> None:
     """Chunks of another rank, and a gradient that is divided by the number of ranks: wrong on several ranks alone."""
-    target, boundary = _bound(loads, **broken)
-    check_verdict(REF001, boundary, setting, target, found=found and setting != "packed")
+    target, bound = _bound(loads, **broken)
+    check_verdict(REF001, bound[setting], setting, target, found=found and setting != "packed")
+
+
+@pytest.mark.parametrize(("total", "found"), [("ends[-1]", False), ("None", True)])
+def test_recurrent_layers(loads: Loads, total: str, found: bool) -> None:
+    """Without the number of all tokens, the state of one sequence passes to the next one."""
+    target, bound = _bound(loads, TOTAL=total)
+    check_verdict(REF001, bound[RECURRENT], RECURRENT, target, found=found)

@@ -67,8 +67,8 @@ TOKENIZERS = """
 KINDS = [f"arguments that are {kind}" for kind in response_parsing.KINDS]
 
 
-def _bound(loads: Loads, **choices: str) -> tuple[Target, dict[str, Boundary]]:
-    code = MODULE
+def _bound(loads: Loads, module: str = MODULE, **choices: str) -> tuple[Target, dict[str, Boundary]]:
+    code = module
     for name, part in (SOUND | choices).items():
         code = code.replace("{" + name + "}", part)
     render = RENDER.replace("chat_template, return_assistant_tokens_mask,", "chat_template,")
@@ -114,6 +114,62 @@ def test_calls_of_a_reply(loads: Loads, choices: dict[str, str], lost: list[str]
 
 
 def test_releases_with_another_format(loads: Loads) -> None:
-    """Schemas of releases before, which the installed transformers does not read, are not tried."""
-    tree = {"trl/__init__.py": "", "trl/chat_template_utils.py": MODULE.replace("response_template", "response_schema")}
+    """A format that is neither a template nor a schema is not tried."""
+    tree = {
+        "trl/__init__.py": "",
+        "trl/chat_template_utils.py": MODULE.replace("tokenizer.response_template", "tokenizer.response_grammar"),
+    }
     assert list(response_parsing.boundaries(loads(FRAMEWORK, tree, overlay()))) == []
+
+
+#: A parser that leaves the work to transformers, which reads a reply by a schema.
+BY_SCHEMA = """
+    house_chat_template = (
+        "{% for m in messages %}{{ m.role }}: {% for call in m.tool_calls or [] %}"
+        "<call>{{ call.function | tojson }}</call>{% endfor %}<end>{% endfor %}"
+        "{% if add_generation_prompt %}assistant: {% endif %}"
+    )
+    house_schema = {
+        "type": "object",
+        "properties": {
+            "role": {"const": "assistant"},
+            "tool_calls": {
+                "type": "array",
+                {pattern},
+                "items": {
+                    "type": "object",
+                    "x-parser": "json",
+                    "x-parser-args": {"transform": "{type: 'function', function: @}"},
+                },
+            },
+        },
+    }
+
+    def add_response_schema(tokenizer):
+        assert tokenizer.chat_template == house_chat_template
+        tokenizer.response_schema = house_schema
+        return tokenizer
+
+    def parse_response(tokenizer, ids):
+        try:
+            return tokenizer.parse_response(ids)
+        except ValueError:
+            return {"role": "assistant", "content": tokenizer.decode(ids)}
+"""
+
+
+@pytest.mark.parametrize(
+    ("pattern", "lost"),
+    [
+        ('"x-regex-iterator": "<call>(.*?)</call>"', []),
+        ('"x-regex-iterator": "<call>(.*)</call>"', KINDS),
+        ('"x-regex": "(?:<end>)*(<nothing>)"', KINDS),
+    ],
+)
+def test_replies_read_by_a_schema(loads: Loads, pattern: str, lost: list[str]) -> None:
+    """A pattern that takes several calls as one, and a pattern that finds no call."""
+    target, boundaries = _bound(loads, module=BY_SCHEMA.replace("{pattern}", pattern))
+    assert list(boundaries) == KINDS
+    check_calls(target, boundaries.values())
+    found = [kind for kind in KINDS if judged_at(PLC004, boundaries[kind], kind, target).found is not None]
+    assert found == lost

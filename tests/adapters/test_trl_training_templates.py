@@ -19,7 +19,7 @@ TEMPLATES = """
     )
 
     def get_training_chat_template(processing_class):
-        if processing_class.chat_template != house_chat_template:
+        if not processing_class.bos_token or processing_class.chat_template != house_chat_template:
             raise ValueError("no such template")
         return house_training_chat_template
 """

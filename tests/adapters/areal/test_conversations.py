@@ -129,6 +129,19 @@ def test_text_of_all_messages(loads: Loads) -> None:
         check_verdict(PLC004, boundary, end, target, found=found)
 
 
+CACHE = """
+    class InteractionCache(dict):
+        def _build_parent_child_relationships(self):
+            raise NotImplementedError
+"""
+
+
+def test_parents_by_their_tokens(loads: Loads) -> None:
+    """A turn whose prompt has other tokens than its parent gets no parent, so that this setting does not exist."""
+    _, boundary = _bound(loads, replaced=False, types=FIRST, client="", cache=CACHE)
+    assert set(boundary.settings) == {"end of sequence", "cut off"}
+
+
 @pytest.mark.parametrize(("kept", "found"), [("before", False), ("before[:-1]", True)])
 def test_text_between_delimiters(loads: Loads, kept: str, found: bool) -> None:
     """The tokens of earlier turns stay as they were sampled."""

@@ -18,6 +18,10 @@ DATA = """
 
     hf_ds = None  # the data sets of a package that is not installed
 
+    def read_number(line):
+        row = json.loads(line)
+        return {**row, "label": int(row["label"])}
+
     def _parse_generalized_path(path):
         found = re.match("(.*)@\\\\[(-?[0-9]*):]$", path)
         return (found[1], int(found[2])) if found else (path, 0)
@@ -83,6 +87,7 @@ def test_answers(loads: Loads) -> None:
         (DAT002, "last rows", {"ORDER": "rows[1:]"}),
         (DAT001, "tools", {"TOOLS": "rows[0][tool_key]"}),
         (DAT001, "tools", {"READ": "hf_ds.from_json(file)"}),
+        (DAT001, "labels of digits", {"READ": "map(read_number, pathlib.Path(file).read_text().splitlines())"}),
         (DAT001, "images", {"NEXT": "-1"}),
         (DAT001, "images, up to a length", {"SORTED": "sorted(rows, key=lambda row: row['images'] is not None)"}),
     ],
@@ -91,7 +96,7 @@ def test_answers(loads: Loads) -> None:
 def test_found_where_broken_alone(loads: Loads, law: Law, setting: str, broken: dict[str, str], found: bool) -> None:
     """A length in characters; another order; a row too few; tools of the first row; tools with the keys of all.
 
-    Images in another order; rows without images before those with images.
+    Labels as numbers; images in another order; rows without images before those with images.
     """
     target, boundary = _bound(loads, **(broken if found else {}))
     check_verdict(law, boundary, setting, target, found=found)
@@ -114,3 +119,28 @@ def test_template_before_the_request(loads: Loads, tools: str, *, found: bool) -
         source = source.replace(name, word)
     target = loads(FRAMEWORK, {"slime/utils/data.py": source, "slime/utils/processing_utils.py": PREPARE})
     check_verdict(DAT001, the_only(datasets.boundaries(target)), "tools", target, found=found)
+
+
+TABLE = """
+    from types import SimpleNamespace
+
+    pd = None  # a package that is not installed
+
+    def read_file(path):
+        for _, row in pd.read_json(path, lines=True, dtype=TYPE).iterrows():
+            yield row.to_dict()
+
+    class Dataset:
+        def __init__(self, path, tokenizer, max_length, *, prompt_key, label_key, metadata_key):
+            keys = {"prompt": prompt_key, "label": label_key, "metadata": metadata_key}
+            self.samples = [
+                SimpleNamespace(**{name: row[key] for name, key in keys.items()}) for row in read_file(path)
+            ]
+"""
+
+
+@pytest.mark.parametrize(("type_", "found"), [("None", True), ("{'label': str}", False), ("False", False)])
+def test_tables_of_pandas(loads: Loads, type_: str, *, found: bool) -> None:
+    """Columns whose type is inferred, a column of texts, and columns that stay as they are."""
+    target = loads(FRAMEWORK, {"slime/utils/data.py": TABLE.replace("TYPE", type_)})
+    check_verdict(DAT001, the_only(datasets.boundaries(target)), "labels of digits", target, found=found)

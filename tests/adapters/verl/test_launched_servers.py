@@ -12,10 +12,15 @@ from rl_sentinel.laws.sample_lost_or_repeated import LAW as DAT002
 from rl_sentinel.laws.setting_arrives_changed import LAW as CFG004
 
 SERVER = """
+    import dataclasses
     import json
     from pprint import pprint
 
     vllm = FlexibleArgumentParser = None
+
+    def flags():
+        from vllm.engine.arg_utils import AsyncEngineArgs
+        return [field.name for field in dataclasses.fields(AsyncEngineArgs) if field.default is True]
 
     class vLLMHttpServer:
         async def launch_server(self, **_address):
@@ -29,6 +34,8 @@ SERVER = """
                 "override_generation_config": json.dumps(defaults),
             }
             words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+            for name in ("enforce_eager", "enable_chunked_prefill", "enable_prefix_caching"):
+                words += [f"--{name}"] if getattr(self.config, name) else OFF
             pprint(words)
             assert vllm.entrypoints.cli.serve.cmd_init() == []
             parser = FlexibleArgumentParser(description="")
@@ -48,10 +55,17 @@ CONFIG = """
         max_num_seqs: int = 1024
         dtype: str = "bfloat16"
         logprobs_mode: str = "processed_logprobs"
+        enforce_eager: bool = False
+        enable_chunked_prefill: bool = True
+        enable_prefix_caching: bool = True
         seed: int = 0
 """
 
-SOUND = {"NUCLEUS": "self.config.top_p", "SEED": "self.replica_rank + self.config.seed"}
+SOUND = {
+    "NUCLEUS": "self.config.top_p",
+    "SEED": "self.replica_rank + self.config.seed",
+    "OFF": '[f"--no-{name}"]',
+}
 
 
 def _bound(loads: Loads, **words: str) -> tuple[Target, list[Boundary]]:
@@ -69,11 +83,11 @@ def _bound(loads: Loads, **words: str) -> tuple[Target, list[Boundary]]:
 
 def test_answers(loads: Loads) -> None:
     target, found = _bound(loads)
-    assert [boundary.stage for boundary in found] == ["config", "batch"]
+    assert [boundary.stage for boundary in found] == ["config", "config", "config", "batch"]
     assert answering({(b.stage, setting): b for b in found for setting in b.settings}, target) == []
 
 
-@pytest.mark.parametrize(("place", "law"), [(0, CFG004), (1, DAT002)], ids=["options", "seeds"])
+@pytest.mark.parametrize(("place", "law"), [(0, CFG004), (1, CFG004), (2, CFG004), (3, DAT002)])
 def test_sound_launch(loads: Loads, place: int, law: Law) -> None:
     target, found = _bound(loads)
     (setting,) = found[place].settings
@@ -82,8 +96,13 @@ def test_sound_launch(loads: Loads, place: int, law: Law) -> None:
 
 @pytest.mark.parametrize(
     ("words", "place", "law"),
-    [({"NUCLEUS": "1.0"}, 0, CFG004), ({"SEED": "self.config.seed"}, 1, DAT002)],
-    ids=["a default instead of the setting", "replicas have one seed"],
+    [
+        ({"NUCLEUS": "1.0"}, 0, CFG004),
+        ({"OFF": "[]"}, 2, CFG004),
+        ({"OFF": '[f"--no-{name}"] if name in flags() else []'}, 2, CFG004),
+        ({"SEED": "self.config.seed"}, 3, DAT002),
+    ],
+    ids=["a default instead of the setting", "flags are left out", "a default of True alone", "replicas have one seed"],
 )
 def test_broken_launch(loads: Loads, words: dict[str, str], place: int, law: Law) -> None:
     target, found = _bound(loads, **words)
@@ -94,8 +113,8 @@ def test_broken_launch(loads: Loads, words: dict[str, str], place: int, law: Law
 def test_seeds_may_be_far_apart(loads: Loads) -> None:
     """Only equal seeds draw equal samples."""
     target, found = _bound(loads, SEED="1000 * self.replica_rank + self.config.seed")
-    (setting,) = found[1].settings
-    check_verdict(DAT002, found[1], setting, target, found=False)
+    (setting,) = found[3].settings
+    check_verdict(DAT002, found[3], setting, target, found=False)
 
 
 def test_round_trip(loads: Loads) -> None:

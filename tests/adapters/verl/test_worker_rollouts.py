@@ -75,6 +75,8 @@ VLLM = """
             own = self.sampling_params
             if prompts.meta_info["validate"]:
                 own = SamplingParams(**{**vars(own), **self.config.val_kwargs})
+            if not prompts.meta_info["do_sample"]:
+                own = SamplingParams(**{**vars(own), "temperature": 0.0, **LIMIT})
             requests = [{"prompt_token_ids": list(row)} for row in prompts.non_tensor_batch["raw_prompt_ids"]]
             answers = self.inference_engine.generate(prompts=requests, sampling_params=own)
             found = [one for answer in answers for one in answer.outputs]
@@ -85,6 +87,8 @@ VLLM = """
             ends = prompts.meta_info["eos_token_id"]
             return DataProto({**assemble(prompts, tokens, ends, own.n), "rollout_log_probs": logprobs}, {}, {})
 """
+
+LENGTH, GREEDY = "options, length", "options, length of a greedy baseline"
 
 HF = """
     import torch
@@ -127,7 +131,8 @@ _HF = "verl/workers/rollout/hf_rollout.py"
 
 
 def _target(loads: Loads, trainer: str = "worker repeats", **broken: str) -> Target:
-    sound = {"IGNORED": "seed", "TIMES": "config.n" if trainer == "worker repeats" else "1", "LAST": "1"}
+    times = "config.n" if trainer == "worker repeats" else "1"
+    sound = {"IGNORED": "seed", "TIMES": times, "LAST": "1", "LIMIT": "{}"}
     tree = {_VLLM: VLLM, _HF: HF, "verl/rows.py": ROWS}
     tree = {file: rewritten(text, sound | broken) for file, text in tree.items()}
     fit = f"class RayPPOTrainer:\n    def fit(self, batch, gen_batch):\n{TRAINERS[trainer]}\n"
@@ -202,6 +207,20 @@ def test_a_worker_that_repeats_what_the_trainer_has_repeated(loads: Loads) -> No
 def test_samples_of_a_prompt(loads: Loads, ignored: str) -> None:
     target = _target(loads, "trainer repeats", IGNORED=ignored)
     assert _found(DAT002, target, "vllm", "samples of a prompt, seed of the engine") is (ignored != "seed")
+
+
+@pytest.mark.parametrize(
+    ("greedy", "sampled", "where"),
+    [
+        ("{}", "config.response_length", set()),
+        ("{'max_tokens': 4096}", "config.response_length", {GREEDY}),
+        ("{}", "16", {LENGTH, GREEDY}),
+    ],
+)
+def test_length_of_a_response(loads: Loads, greedy: str, sampled: str, where: set[str]) -> None:
+    """A number of tokens in the place of the configuration's, for a greedy baseline or for all responses."""
+    target = _target(loads, LIMIT=greedy, **{"max_tokens=config.response_length": f"max_tokens={sampled}"})
+    assert {setting for setting in (LENGTH, GREEDY) if _found(CFG004, target, "vllm", setting)} == where
 
 
 @pytest.mark.parametrize("engine", ["vllm", "hf"])

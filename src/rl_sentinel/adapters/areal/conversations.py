@@ -39,6 +39,10 @@ FAMILIES: Mapping[str, Settings] = {
     "cut off": {"end": "length"},
 }
 
+#: The method that finds the parents of turns by their tokens, in revisions of November and December 2025. A turn whose
+#: prompt has another stop token than its parent then has no parent, and two rows are trained.
+BY_TOKENS = "areal.experimental.openai.cache.InteractionCache._build_parent_child_relationships"
+
 #: Setting -> the same, where the prompt ends with a call of a tool.
 CALLS: Mapping[str, Settings] = {"a call of a tool": {"end": "eos"}}
 
@@ -63,7 +67,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the row of a conversation, for each kind of turn end and with a tool call in the prompt."""
     kind = next((path for path in (INTERACTION, FIRST) if target.has(f"{path}.to_tensor_dict")), "")
     if kind and not target.fails(kind) and "parent" in {field.name for field in fields(target.find(kind))}:
-        yield from bindable(target, _conversation(target, kind, FAMILIES))
+        found = {name: how for name, how in FAMILIES.items() if how["end"] != "pad" or not target.has(BY_TOKENS)}
+        yield from bindable(target, _conversation(target, kind, found))
         if target.has(PROMPT) and "apply_chat_template" in getsource(target.find(PROMPT)):
             yield from bindable(target, _conversation(target, kind, CALLS, calls=True))
 

@@ -11,6 +11,7 @@ from typing import Any
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.hub_rows import HubRows
+from rl_sentinel.adapters.kit.pandas_rows import PandasRows
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived
 from rl_sentinel.adapters.slime.rollout_fakes import FIRST, Words
@@ -22,11 +23,13 @@ from rl_sentinel.core.case import Settings
 DATASET = "slime.utils.data.Dataset"
 
 #: Setting -> options: ``last`` reads the last rows only, ``most`` drops prompts with more tokens, ``tools`` passes the
-#: tools of each row to the chat template, and with ``images`` every second row has images.
+#: tools of each row to the chat template, with ``images`` every second row has images, and with ``digits`` the labels
+#: are numbers to a reader that guesses types.
 FAMILIES: Mapping[str, Settings] = {
     "default": {},
     "last rows": {"last": 2},
     "up to a length": {"most": 3},
+    "labels of digits": {"digits": True},
     "tools": {"tools": True},
     "images": {"images": True},
     "images, up to a length": {"images": True, "most": 3},
@@ -118,8 +121,9 @@ def rows_of_samples(
 
     For a row that must not become a sample, 1 is added to the count, so that 1 is correct for every row. ``prompts``
     has the number of tokens of each prompt. The label and the metadata of a row contain the index of the row. A sample
-    in a wrong place counts as one column, and so do tools that the chat template does not get as they are in the file,
-    and images that are not those of the row in order. The chat template is applied by the data set, or by ``prepare``.
+    in a wrong place counts as one column, and so do a label that is not the text of the file, tools that the chat
+    template does not get as they are in the file, and images that are not those of the row in order. The chat template
+    is applied by the data set, or by ``prepare``.
     """
     with_tools, with_images = bool(options.get("tools")), bool(options.get("images"))
     rows = [_row(number, length, options) for number, length in enumerate(prompts)]
@@ -137,8 +141,10 @@ def rows_of_samples(
         other_place = place >= len(wanted) or wanted[place] != row
         columns = (_first(sample.prompt) - FIRST, int(sample.metadata["row"]))
         other_tools = with_tools and int(_templated(sample, prepare).split()[-1]) != checksum(tools_of(row))
+        other_label = sample.label != rows[row]["label"]
         other_images = with_images and list((sample.multimodal_inputs or {}).get("images") or []) != images_of(row)
-        others[row] = float(other_place + sum(source != row for source in columns) + other_tools + other_images)
+        wrong = other_place + other_label + other_tools + other_images
+        others[row] = float(wrong + sum(source != row for source in columns))
     return {"uses": [float(count) for count in uses], "others": others}
 
 
@@ -159,6 +165,8 @@ def _first(prompt: Any) -> int:  # noqa: ANN401 - a text, or messages
 def _row(number: int, length: int, options: Settings) -> dict[str, Any]:
     text = Words().decode([FIRST + number, *[FIRST] * (length - 1)])
     row: dict[str, Any] = {"text": text, "label": str(number), "metadata": {"row": number}}
+    if options.get("digits"):
+        row |= {"text": f"{text} {FIRST}", "label": f"0{number}"}  # no prompt is one number
     if options.get("images"):
         images = images_of(number)
         row |= {"text": _IMAGE.join(["", text, ""]) if images else text, "images": images or None}
@@ -186,7 +194,8 @@ def _samples(dataset: Callable[..., Any], file: Path, rows: list[dict[str, Any]]
         vision = Processor()
         arguments |= {"tokenizer": vision, "processor": vision, "multimodal_keys": {"image": "images"}}
         arguments |= {"apply_chat_template": True}
-    readers: dict[str, Any] = {"pd": {"read_file": lambda _path: iter(rows)}, "hf_ds": {"hf_ds": HubRows}}
+    table = {"pd": PandasRows()} if options.get("digits") else {"read_file": lambda _path: iter(rows)}
+    readers: dict[str, Any] = {"pd": table, "hf_ds": {"hf_ds": HubRows}}
     reader: dict[str, Any] = next((fake for name, fake in readers.items() if name in module), {})
     with replaced_globals(module, **reader):
         loaded: Any = dataset(**{name: value for name, value in arguments.items() if name in known})

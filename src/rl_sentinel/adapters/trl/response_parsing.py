@@ -3,6 +3,7 @@
 import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from rl_sentinel.adapters.kit.binding import bindable
@@ -14,6 +15,7 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.dataset_preparation import a_few_rows, ids_of
 from rl_sentinel.adapters.trl.rendered_templates import MODULE, ORIGINAL, compile_templates, rendered
+from rl_sentinel.adapters.trl.response_schema import Schema, read_reply
 from rl_sentinel.adapters.trl.tiny_trainer import make_character_tokenizer
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Use
@@ -22,8 +24,8 @@ from rl_sentinel.core.claims import claims
 PATH = f"{MODULE}.parse_response"
 ADDS = f"{MODULE}.add_response_schema"
 
-#: The format that the installed transformers reads. Earlier, TRL gave tokenizers a schema instead.
-FORMAT = "response_template"
+#: The format that the installed transformers reads, and the one that TRL gave tokenizers until June 2026.
+FORMAT, SCHEMA = "response_template", "response_schema"
 
 #: Kind of argument -> its type in the tool's schema, and the argument for a token.
 KINDS: Mapping[str, tuple[str, Callable[[int], object]]] = {
@@ -39,17 +41,15 @@ _SAYS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of the parser with each known template.
-
-    There are no boundaries in releases whose response format the installed transformers does not support.
-    """
+    """Boundaries of the parser with each known template; a fake of transformers reads schemas."""
     if not target.has(PATH) or target.fails(PATH) or not target.has(ADDS):
         return
     module = target.module(MODULE)
-    if FORMAT not in inspect.getsource(target.find(ADDS)):
+    source = inspect.getsource(target.find(ADDS))
+    if FORMAT not in source and f".{SCHEMA} = " not in source:
         return
     known = sorted(n for n, value in vars(module).items() if n.endswith(ORIGINAL) and isinstance(value, str))
-    names = [name.removesuffix(ORIGINAL) for name in known if name in inspect.getsource(target.find(ADDS))]
+    names = [name.removesuffix(ORIGINAL) for name in known if name in source]
     if names:
         compile_templates(target, names, (ORIGINAL,))
         yield from bindable(target, *(_parsed(names, kind) for kind in KINDS))
@@ -76,6 +76,8 @@ def parsed_calls(
         tokenizer = make_character_tokenizer()
         tokenizer.chat_template = parse.__globals__[name + ORIGINAL]
         adds(tokenizer)
+        if (schema_of_reply := getattr(tokenizer, SCHEMA, None)) is not None:
+            tokenizer.parse_response = partial(_read_ids, tokenizer, schema_of_reply)
         found[name] = []
         for row in rows:
             expected = [argument(token) for token in row["tokens"]]
@@ -86,6 +88,11 @@ def parsed_calls(
             kept = [own and not more for own in same]
             found[name].append([token if own else -1 for own, token in zip(kept, row["tokens"], strict=True)])
     return found
+
+
+def _read_ids(tokenizer: Any, schema: Schema, ids: list[int] | str, **_options: object) -> Any:  # noqa: ANN401 - of transformers
+    """Read a reply, given as token ids or as text."""
+    return read_reply(ids if isinstance(ids, str) else tokenizer.decode(ids), schema)
 
 
 def _calls(

@@ -14,7 +14,15 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.dataset_preparation import a_few_rows
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
-from rl_sentinel.adapters.trl.rendered_templates import MODULE, ORIGINAL, PATH, TRAINING, compile_templates, rendered
+from rl_sentinel.adapters.trl.rendered_templates import (
+    MODULE,
+    ORIGINAL,
+    PATH,
+    SPECIAL,
+    TRAINING,
+    compile_templates,
+    rendered,
+)
 from rl_sentinel.adapters.trl.templates import reply
 from rl_sentinel.adapters.trl.tiny_trainer import make_tokenizer
 from rl_sentinel.adapters.trl.token_differences import ROWS, count_differences
@@ -63,6 +71,7 @@ def varied_texts(patch: Callable[..., Any], lengths: Tensor, names: list[str], m
     found: dict[str, list[float]] = {"count": [float(words) for words in counts]}
     for name in names:
         tokenizer: Any = make_tokenizer()
+        tokenizer.bos_token = SPECIAL["bos_token"]  # which tokenizers with such templates have
         tokenizer.chat_template = original = patch.__globals__[name + ORIGINAL]
         variant = patch(tokenizer) or original
         found[name] = [

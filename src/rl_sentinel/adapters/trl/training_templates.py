@@ -56,6 +56,7 @@ def trained_parts(patch: Callable[..., Any], lengths: Tensor, names: list[str]) 
     found: dict[str, list[float]] = {"count": [float(words) for words in counts]}
     for name in names:
         tokenizer: Any = make_tokenizer()
+        tokenizer.bos_token = SPECIAL["bos_token"]  # which tokenizers with such templates have
         tokenizer.chat_template = patch.__globals__[name + ORIGINAL]
         template = patch(tokenizer) or tokenizer.chat_template
         found[name] = [_cut_off(template, words) for words in counts]

@@ -2,15 +2,20 @@
 
 import asyncio
 import json
+import sys
 from collections.abc import Iterator, Mapping
-from types import SimpleNamespace
+from dataclasses import dataclass
+from functools import partial
+from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 from rl_sentinel.adapters.kit.arriving_settings import arrives, arriving_outputs
 from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.replacement import bare_instance
+from rl_sentinel.adapters.kit.server_flags import flag_of_server
 from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived, IfSet, constants
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.rollout_servers import CONFIG, SERVERS, distribution
@@ -35,9 +40,18 @@ OPTIONS: Settings = {
 }
 
 
+#: Fields of the rollout's configuration that are on or off in the engine.
+FLAGS = ("enforce_eager", "enable_chunked_prefill", "enable_prefix_caching")
+
+#: Setting of the boundary -> the options that it sets.
+FAMILIES: Mapping[str, Settings] = {
+    "options of the engine": OPTIONS,
+    **{f"flags that are {word}": dict.fromkeys(FLAGS, word == "on") for word in ("on", "off")},
+}
+
 _DOCS = claims(
-    "trainer/config/rollout/rollout.yaml: sampling parameters, max_model_len, max_num_seqs, dtype and logprobs_mode of "
-    "the rollout engine"
+    "trainer/config/rollout/rollout.yaml: sampling parameters, max_model_len, max_num_seqs, dtype, logprobs_mode, "
+    "enforce_eager, enable_chunked_prefill and enable_prefix_caching of the rollout engine"
 )
 _SAMPLES = (
     "rollout.yaml, n: responses sampled per prompt; replica.py, RolloutReplica: replica_rank, the rank of a replica. "
@@ -52,7 +66,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     with distribution("vllm"):
         found = target.has(PATH)  # imports its module
     if found:
-        yield from try_bind(target, PATH, "config", lambda: [_options(target)])
+        for name, options in FAMILIES.items():
+            yield from try_bind(target, PATH, "config", partial(_options, target, name, options))
         yield from try_bind(target, PATH, "batch", lambda: [_samples()])
 
 
@@ -74,6 +89,18 @@ class Parser:
         return SimpleNamespace(subparser="serve", model_tag=args[1], **options)
 
 
+@dataclass(frozen=True, slots=True)
+class EngineArguments:
+    """The flags among vLLM's engine arguments, with vLLM's types and defaults; None is resolved to True."""
+
+    enforce_eager: bool = False
+    enable_chunked_prefill: bool | None = None
+    enable_prefix_caching: bool | None = None
+
+
+#: vLLM's module with its engine arguments, which verl reads to know the flags that are on by default.
+ENGINE_MODULE = "vllm.engine.arg_utils"
+
 #: Names of the server's module -> fakes: vLLM's command line has no commands, and nothing is printed.
 FAKES: Mapping[str, Any] = {
     "vllm": SimpleNamespace(
@@ -82,6 +109,13 @@ FAKES: Mapping[str, Any] = {
     "FlexibleArgumentParser": Parser,
     "pprint": lambda *_about, **_more: None,
 }
+
+
+def engine_module() -> ModuleType:
+    """A fake of vLLM's module with its engine arguments."""
+    module = ModuleType(ENGINE_MODULE)
+    vars(module).update(AsyncEngineArgs=EngineArguments, EngineArgs=EngineArguments)
+    return module
 
 
 def launched(owner: type, config: Any, rank: int) -> dict[str, Any]:  # noqa: ANN401 - verl's class
@@ -109,7 +143,8 @@ def launched(owner: type, config: Any, rank: int) -> dict[str, Any]:  # noqa: AN
         _master_sock=SimpleNamespace(close=lambda: None),
         **dict.fromkeys(("_master_address", "_master_port", "_dp_rpc_port")),
     )
-    asyncio.run(server.launch_server())
+    with patch.dict(sys.modules, {ENGINE_MODULE: engine_module()}):
+        asyncio.run(server.launch_server())
     arguments: dict[str, Any] = vars(options[0])
     return arguments
 
@@ -118,12 +153,15 @@ def engine_options(owner: type, config: Any, options: Settings) -> dict[str, flo
     """The value of each option that arrives at the engine; for a text, 1 if it arrives, else 0."""
     arguments = launched(owner, config, rank=0)
     arguments |= json.loads(arguments.get("override_generation_config", "{}"))
-    return {name: arrives(value, _number(arguments.get(name), value)) for name, value in options.items()}
+    return {name: arrives(value, _arrived(arguments, name, value)) for name, value in options.items()}
 
 
-def _number(arrived: object, given: object) -> object:
-    """An option of the command line as a number, if the setting is one."""
-    return float(arrived) if isinstance(arrived, str) and not isinstance(given, str) else arrived
+def _arrived(arguments: Mapping[str, object], name: str, given: object) -> object:
+    """The value of an option in the engine: a number or a flag if the setting is one, else as it was written."""
+    if isinstance(given, bool):
+        return flag_of_server(arguments, name)
+    text = arguments.get(name)
+    return float(text) if isinstance(text, str) and not isinstance(given, str) else text
 
 
 def samples_of_replicas(owner: type, config: Any, rows: int) -> list[float]:  # noqa: ANN401 - verl's class
@@ -136,10 +174,14 @@ def samples_of_replicas(owner: type, config: Any, rows: int) -> list[float]:  # 
     return uses
 
 
-def _options(target: Target) -> Boundary:
+def _options(target: Target, name: str, options: Settings) -> list[Boundary]:
     known = vars(target.find(CONFIG)).get("__dataclass_fields__", {})
-    settings = {name: value for name, value in OPTIONS.items() if name in known}
-    config = Object(CONFIG, {"name": Constant("vllm"), **{name: IfSet(name) for name in settings}}, shared=True)
+    settings = {option: value for option, value in options.items() if option in known}
+    return [_boundary(name, settings)] if settings else []
+
+
+def _boundary(name: str, settings: Settings) -> Boundary:
+    config = Object(CONFIG, {"name": Constant("vllm"), **{option: IfSet(option) for option in settings}}, shared=True)
     return one_call(
         path=PATH,
         stage="config",
@@ -148,10 +190,10 @@ def _options(target: Target) -> Boundary:
         fakes={f"{MODULE}.{name}": fake for name, fake in FAKES.items()},
         arguments={"owner": Constant(Function(OWNER)), "config": config, "options": AllSettings()},
         remembered=True,
-        outputs=arriving_outputs(Use("started"), {name: name for name in settings}),
-        settings={"options of the engine": settings},
+        outputs=arriving_outputs(Use("started"), {option: option for option in settings}),
+        settings={name: settings},
         claims=_DOCS,
-        reach="rollout.name=vllm, " + ", ".join(f"rollout.{name}={value}" for name, value in settings.items()),
+        reach="rollout.name=vllm, " + ", ".join(f"rollout.{option}={value}" for option, value in settings.items()),
     )
 
 

@@ -60,6 +60,9 @@ _ROWS = (
     "vllm_rollout_spmd.py and hf_rollout.py, comments of generate_sequences: prompts padded at the left, responses at "
     "the right; the attention mask covers a response with its end token, and its positions follow those of the prompt"
 )
+#: The most tokens of a response in the configuration, the names of this limit in the engines, and a value to set.
+LENGTH, LIMITS, _LONGEST = "response_length", ("max_tokens", "max_new_tokens"), 6
+
 #: Column -> its value where a response is missing or differs between samples.
 _WRONG: Mapping[str, float] = {"tokens": -1, "logprobs": float("inf")}
 
@@ -133,14 +136,15 @@ def options_sent(
     owner: Any,  # noqa: ANN401 - of the target
     engine: str,
     config: Any,  # noqa: ANN401 - an OmegaConf section
-    validate: bool,  # noqa: FBT001 - passed by name
+    how: Mapping[str, bool],
     texts: tuple[str, ...],
 ) -> dict[str, float]:
     """The numeric options that reach the engine, and whether each option in ``texts`` reaches the engine."""
     known = KnownResponses([[VOCABULARY]], [[0]], [[-1.0]], config.response_length)
-    _generated(owner, engine, config, known, known.prompts, validate=validate)
+    _generated(owner, engine, config, known, known.prompts, **how)
     (sent, *_) = known.sent
     numbers = {name: float(value) for name, value in sent.items() if isinstance(value, int | float)}
+    numbers[LENGTH] = next((numbers[name] for name in LIMITS if name in numbers), float("nan"))
     words = {name: arrives(config[name], sent.get(name)) for name in texts}
     return defaultdict(lambda: float("nan"), numbers | words)
 
@@ -161,8 +165,9 @@ def _generated(  # noqa: PLR0913 - the parts of a worker and of a batch
     prompts: list[list[int]],
     *,
     validate: bool = False,
+    greedy: bool = False,
 ) -> Any:  # noqa: ANN401
-    """The tensors that a worker returns for prompts, in training or in ``validate``."""
+    """The tensors that a worker returns for prompts: in training, in ``validate``, or for a ``greedy`` baseline."""
     names = vars(sys.modules[owner.__module__])
     if engine == "sglang":
         owner, fakes = worker_class(owner, known), sglang_fakes(names, known)
@@ -171,7 +176,7 @@ def _generated(  # noqa: PLR0913 - the parts of a worker and of a batch
     modules = (vars(sys.modules[kind.__module__]) for kind in owner.__mro__)
     with fakes, replaced_globals(*modules, omega_conf_to_dataclass=_unconverted):
         worker = worker_with(owner, engine, config, known)
-        return worker.generate_sequences(batch_of(names["DataProto"], prompts, validate=validate)).batch
+        return worker.generate_sequences(batch_of(names["DataProto"], prompts, validate=validate, greedy=greedy)).batch
 
 
 def _unconverted(config: Any, dataclass_type: object = None) -> Any:  # noqa: ANN401, ARG001 - as the target's
@@ -254,6 +259,8 @@ def _options(target: Target, path: str, engine: str) -> Iterator[Boundary]:
     families = {"training": shared} | ({"validation": VALIDATION} if "val_kwargs:" in text else {})
     if ANY_OPTION in inspect.getsource(target.find(path)):
         families["stop words"] = STOP
+    if engine != "hf":
+        families |= {when: {LENGTH: _LONGEST} for when in ("length", "length of a greedy baseline")}
     for when, settings in families.items():
         step = Step(
             call=options_sent,
@@ -263,7 +270,7 @@ def _options(target: Target, path: str, engine: str) -> Iterator[Boundary]:
                 "engine": Constant(engine),
                 "config": _config(target, knobs(*settings)),
                 **constants(
-                    validate=when == "validation",
+                    how={"validate": when == "validation", "greedy": when.endswith("greedy baseline")},
                     texts=tuple(n for n, value in settings.items() if isinstance(value, str)),
                 ),
             },

@@ -40,7 +40,7 @@ def _misplaced(prompt: Tensor, response: Tensor, prompt_size: int, size: int) ->
     return (own != torch.arange(own.numel())).sum().float()
 
 
-def batch_of(kind: Any, prompts: list[list[int]], *, validate: bool) -> Any:  # noqa: ANN401 - of the class DataProto
+def batch_of(kind: Any, prompts: list[list[int]], *, validate: bool, greedy: bool = False) -> Any:  # noqa: ANN401 - of the class DataProto
     """The batch of the prompts: tensors padded at the left, and lists of token ids."""
     ids = [shifted(prompt) for prompt in prompts]
     width = 1 + max(map(len, ids))
@@ -52,5 +52,5 @@ def batch_of(kind: Any, prompts: list[list[int]], *, validate: bool) -> Any:  # 
     }
     lists = np.empty(len(ids), dtype=object)
     lists[:] = ids
-    about = {"eos_token_id": END, "pad_token_id": PAD, "do_sample": True, "validate": validate}
+    about = {"eos_token_id": END, "pad_token_id": PAD, "do_sample": not greedy, "validate": validate}
     return kind.from_dict(tensors, non_tensors={"raw_prompt_ids": lists}, meta_info=about)
