@@ -1,6 +1,9 @@
-"""Flags on the command line of an inference server, which are on or off."""
+"""Flags and options of an inference server, as they arrive on its command line or as keyword arguments."""
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
+
+from rl_sentinel.adapters.kit.arriving_settings import arrives
+from rl_sentinel.core.case import Settings
 
 #: Flags that vLLM has on unless the command has ``--no-NAME`` (its engine arguments; None means on for these).
 ON_BY_DEFAULT = ("enable_chunked_prefill", "enable_prefix_caching")
@@ -17,3 +20,24 @@ def flag_of_server(options: Container[str], name: str) -> bool:
     if name.startswith("no_"):
         return not flag_of_server(options, name.removeprefix("no_"))
     return f"no_{name}" not in options and (name in options or name in ON_BY_DEFAULT)
+
+
+def engine_options(passed: Mapping[str, object], options: Settings, places: Mapping[str, str]) -> dict[str, float]:
+    """The value of each option in an engine that gets these keyword arguments (see :func:`arrives`).
+
+    A flag that is absent or None has the engine's default.
+
+    Args:
+        passed: the engine's keyword arguments.
+        options: the settings of the configuration.
+        places: the name of an option in the engine -> the setting that it gets.
+
+    Example:
+        >>> from rl_sentinel.adapters.kit.server_flags import engine_options
+        >>> engine_options({"seed": 5}, {"caching": False, "seed": 5}, {"enable_prefix_caching": "caching"})
+        {'enable_prefix_caching': 1.0}
+    """
+    arrived = {place: passed.get(place) for place in places}
+    flags = {place: place in ON_BY_DEFAULT for place, name in places.items() if isinstance(options[name], bool)}
+    defaults = {place: on for place, on in flags.items() if arrived[place] is None}
+    return {place: arrives(options[name], {**arrived, **defaults}[place]) for place, name in places.items()}

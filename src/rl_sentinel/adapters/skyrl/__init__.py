@@ -29,11 +29,11 @@ IMPORTED = (
 MODULES = """
 trainer advantages kl logit_functions context_parallel correction losses prompt_mean forward_passes mesh_dispatch
 model_forward meta_init worker critic_worker megatron_worker supervised packed_supervised tinker_backend tinker_losses
-tinker_sampling tinker_queue prompts inference_clients engine_replies generator generator_metrics rollout
-incomplete_outputs overlong_penalty async_rollout step_merging prompt_filters dynamic_sampling cut_trajectories
-training_loop weight_updates weight_buckets lora_servers loop_steps supervised_evaluation supervised_loop metrics
-evaluation evaluation_dump conversations configuration overrides staleness micro_batches micro_batch_counts
-mini_batches learning_rates optimizer_rates optimizers overflowing_steps
+tinker_sampling tinker_queue prompts inference_clients engine_replies engine_options generator generator_metrics
+rollout incomplete_outputs overlong_penalty async_rollout step_merging prompt_filters dynamic_sampling
+cut_trajectories training_loop weight_updates weight_buckets lora_servers loop_steps supervised_evaluation
+supervised_loop metrics evaluation evaluation_dump conversations configuration overrides staleness micro_batches
+micro_batch_counts mini_batches learning_rates optimizer_rates optimizers overflowing_steps
 """
 
 

@@ -171,7 +171,7 @@ def make_trainer(kind: str, derived: Any = None, engine: str = "", **settings: A
         "beta": 0.0,
     }
     known = {field.name for field in dataclasses.fields(config)}
-    args = config(**{name: value for name, value in built.items() if name in known}, **settings)
+    args = config(**{name: value for name, value in built.items() if name in known} | settings)
     scores = kind != "distillation"
     more |= {"reward_funcs": [RowRewards("first", weight)]} if scores else {"teacher_model": make_model()}
     with layers_unchanged():
