@@ -122,3 +122,26 @@ def test_found_where_broken_alone(loads: Loads, broken: dict[str, str], where: s
     judgements = {name: judged_at(CFG004, one, name, target) for name, one in found.items()}
     assert all(judgement.tried for judgement in judgements.values())
     assert {name for name, judgement in judgements.items() if judgement.found is not None} == where
+
+
+COMMAND = """
+    def build_command(script_args, extra_args=None):
+        command = ["python", "-m", "vllm", "serve", script_args.model, "--dtype", script_args.dtype]
+        command += ["--max-model-len", str(script_args.max_model_len), "--model-impl", script_args.vllm_model_impl]
+        if script_args.enable_prefix_caching is not None:
+            command += ["--enable-prefix-caching" if script_args.enable_prefix_caching else OFF]
+        return command
+"""
+
+
+@pytest.mark.parametrize("off", ["--no-enable-prefix-caching", "--enforce-eager"])
+def test_command_of_vllm(loads: Loads, off: str) -> None:
+    """A flag that is on by default is turned off by its opposite only."""
+    serve = SERVE.partition("    def llm_worker")[0] + COMMAND.replace("OFF", repr(off))
+    tree = {**files(), "trl/scripts/__init__.py": "", "trl/scripts/vllm_serve.py": serve}
+    target = loads(FRAMEWORK, tree, overlay())
+    found = {name: one for name, one in by_setting(boundaries(target)).items() if name.startswith("server")}
+    assert len(found) == 3
+    check_calls(target, found.values())
+    broken = {name for name, one in found.items() if judged_at(CFG004, one, name, target).found is not None}
+    assert broken == (set() if off.startswith("--no") else {"server, flags that are off"})

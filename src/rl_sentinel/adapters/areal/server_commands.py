@@ -10,7 +10,7 @@ from typing import Any
 from rl_sentinel.adapters.kit.arriving_settings import arrives, bind_arriving
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.replacement import replaced_globals
-from rl_sentinel.adapters.kit.server_flags import flag_of_server
+from rl_sentinel.adapters.kit.server_flags import option_of_server, options_of_command
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Unbound
@@ -77,25 +77,6 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             yield from bindable(target, _boundary(owner, name, {n: v for n, v in options.items() if n in known}))
 
 
-def options_of_server(command: list[str]) -> dict[str, object]:
-    """The options of a command by name, as texts; a flag is True."""
-    words = command[3:]  # without ``python3 -m MODULE``
-    places = [place for place, word in enumerate(words) if word.startswith("--")]
-    options: dict[str, object] = {}
-    for place, after in zip(places, [*places[1:], len(words)], strict=True):
-        name = words[place].removeprefix("--").replace("-", "_")
-        options[name] = " ".join(words[place + 1 : after]) if after > place + 1 else True
-    return options
-
-
-def _arrived(options: Mapping[str, object], name: str, value: object) -> object:
-    """The value that a server has for an option of its configuration."""
-    if isinstance(value, bool):
-        return flag_of_server(options, name)
-    text = options.get(name)
-    return float(text) if isinstance(text, str) and not isinstance(value, str) else text
-
-
 def _answer(result: bool, *_package: object) -> bool:  # noqa: FBT001 - bound by position
     """The result of a check of a package's version."""
     return result
@@ -112,10 +93,9 @@ def started(config: Any, options: Settings, places: Mapping[str, str]) -> dict[s
     module = build.__globals__
     with replaced_globals(module, **{name: fake for name, fake in fakes.items() if name in module}):
         command = build(config(**options), **arguments)
-    words = options_of_server(command)
-    return {
-        place: arrives(options[option], _arrived(words, option, options[option])) for place, option in places.items()
-    }
+    words = options_of_command(command)
+    arrived = {place: option_of_server(words, option, options[option]) for place, option in places.items()}
+    return {place: arrives(options[option], arrived[place]) for place, option in places.items()}
 
 
 def _boundary(owner: str, name: str, settings: Settings) -> Boundary:

@@ -1,6 +1,6 @@
 """Flags and options of an inference server, as they arrive on its command line or as keyword arguments."""
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 
 from rl_sentinel.adapters.kit.arriving_settings import arrives
 from rl_sentinel.core.case import Settings
@@ -41,3 +41,27 @@ def engine_options(passed: Mapping[str, object], options: Settings, places: Mapp
     flags = {place: place in ON_BY_DEFAULT for place, name in places.items() if isinstance(options[name], bool)}
     defaults = {place: on for place, on in flags.items() if arrived[place] is None}
     return {place: arrives(options[name], {**arrived, **defaults}[place]) for place, name in places.items()}
+
+
+def options_of_command(words: Sequence[str]) -> dict[str, object]:
+    """The options of a command by name, as texts; a flag is True.
+
+    Example:
+        >>> from rl_sentinel.adapters.kit.server_flags import options_of_command
+        >>> options_of_command(["python3", "-m", "server", "--seed", "5", "--no-cache"])
+        {'seed': '5', 'no_cache': True}
+    """
+    places = [place for place, word in enumerate(words) if word.startswith("--")]
+    options: dict[str, object] = {}
+    for place, after in zip(places, [*places[1:], len(words)], strict=True):
+        name = words[place].removeprefix("--").replace("-", "_")
+        options[name] = " ".join(words[place + 1 : after]) if after > place + 1 else True
+    return options
+
+
+def option_of_server(options: Mapping[str, object], name: str, value: object) -> object:
+    """The value that a server has for an option of its command, in the type of the configuration's ``value``."""
+    if isinstance(value, bool):
+        return flag_of_server(options, name)
+    text = options.get(name)
+    return float(text) if isinstance(text, str) and not isinstance(value, str) else text

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from rl_sentinel.adapters.kit.arriving_settings import bind_arriving
+from rl_sentinel.adapters.kit.arriving_settings import arrives, bind_arriving
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.replacement import nothing
-from rl_sentinel.adapters.kit.server_flags import engine_options
+from rl_sentinel.adapters.kit.server_flags import engine_options, option_of_server, options_of_command
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import TRAINERS
@@ -21,6 +21,9 @@ from rl_sentinel.adapters.trl.tiny_trainer import make_trainer
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.call import Function
 from rl_sentinel.core.case import Settings
+
+#: The function that builds the command of vLLM's own server, in releases that start it instead of a worker.
+COMMAND = f"{SERVER}.build_command"
 
 #: Option of the server's command or field of the trainer's configuration -> its value; no value is a default.
 SERVER_VALUES: Settings = {
@@ -56,13 +59,15 @@ _OWN = "grpo_config.py, parameters of vLLM in colocate mode, and trust_remote_co
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of a server's engine, and of each trainer's engine in its own process: values, flags on and off."""
-    arguments = f"{SERVER}.ScriptArguments"
-    if target.has(WORKER) and not target.fails(SERVER) and target.has(f"{SERVER}.make_parser"):
-        known = vars(target.find(arguments))["__dataclass_fields__"]
-        parts = {"entry": Constant(Function(WORKER)), "parser": Constant(Function(f"{SERVER}.make_parser"))}
+    paths = {COMMAND: commanded, WORKER: served} if target.has(f"{SERVER}.make_parser") else {}
+    for path, call in paths.items():
+        if not target.has(path) or target.fails(SERVER):
+            continue
+        known = vars(target.find(f"{SERVER}.ScriptArguments"))["__dataclass_fields__"]
+        parts = {"entry": Constant(Function(path)), "parser": Constant(Function(f"{SERVER}.make_parser"))}
         for name, settings in _families(known, SERVER_VALUES, SERVER_FLAGS):
             reach = " ".join(f"--{option} {value}" for option, value in settings.items())
-            yield from bindable(target, _boundary(WORKER, served, parts, f"server, {name}", settings, reach))
+            yield from bindable(target, _boundary(path, call, parts, f"server, {name}", settings, reach))
     for kind, owner in TRAINERS.items():
         path = sampling_path(target, owner)
         if not target.has(path) or target.fails(owner) or "colocate" not in engines_of(target, path):
@@ -106,6 +111,24 @@ class Recorder:
         return SimpleNamespace(sleep=nothing)
 
 
+def words_of(options: Settings) -> list[str]:
+    """The command line of a server."""
+    return ["--model", "tiny", *(word for name, value in options.items() for word in (f"--{name}", str(value)))]
+
+
+def commanded(
+    entry: Callable[..., list[str]],
+    parser: Callable[[], Any],
+    options: Settings,
+    places: Mapping[str, str],
+) -> dict[str, float]:
+    """Build the command of vLLM's own server by TRL's command; return what arrives at each of its options."""
+    (arguments,) = parser().parse_args_and_config(words_of(options))
+    words = options_of_command(entry(arguments))
+    arrived = {place: option_of_server(words, place, options[name]) for place, name in places.items()}
+    return {place: arrives(options[name], arrived[place]) for place, name in places.items()}
+
+
 def served(
     entry: Callable[..., Any],
     parser: Callable[[], Any],
@@ -113,11 +136,10 @@ def served(
     places: Mapping[str, str],
 ) -> dict[str, float]:
     """Start the worker of a server by its command line; return what arrives at each option of its engine."""
-    words = ["--model", "tiny", *(word for name, value in options.items() for word in (f"--{name}", str(value)))]
     engine = Recorder()
     connection = SimpleNamespace(send=nothing, recv=lambda: {"type": "shutdown"})
     with fake_vllm(engine.start, SERVER):
-        (arguments,) = parser().parse_args_and_config(words)
+        (arguments,) = parser().parse_args_and_config(words_of(options))
         entry(arguments, 0, 0, connection)
     return engine_options(engine.passed, options, places)
 
@@ -145,6 +167,6 @@ def _boundary(  # noqa: PLR0913 - the parts of one description
         arguments,
         {option_of(option): option for option in settings},
         settings={name: settings},
-        cite=_SERVED if call is served else _OWN,
+        cite=_OWN if call is colocated else _SERVED,
         reach=reach,
     )
