@@ -114,6 +114,7 @@ def files(*, early: bool) -> dict[str, str]:
         "areal/utils/data.py": DATA,
         "areal/utils/functional.py": FUNCTIONAL,
         "areal/trainer/ppo/actor.py": ACTOR.replace("EARLY", str(early)),
+        "areal/trainer/ppo/critic.py": "class PPOCritic: ...",
     }
 
 
