@@ -81,7 +81,14 @@ def judged_at(law: Law, boundary: Boundary, setting: str, target: Target | None 
 
 def check_verdict(law: Law, boundary: Boundary, setting: str, target: Target | None = None, *, found: bool) -> None:
     """The law is tried at the boundary under this setting, and finds a fault if and only if ``found``."""
-    assert setting in boundary.settings
+    assert setting in boundary.settings  # judged_at would call it with defaults
     judgement = judged_at(law, boundary, setting, target)
     assert judgement.tried > 0
     assert (judgement.found is not None) is found
+
+
+def settings_found(law: Law, boundaries: Mapping[str, Boundary], target: Target) -> set[str]:
+    """The settings, with the boundary of each, at which the law finds a fault; it is tried at all."""
+    judgements = {name: judged_at(law, boundary, name, target) for name, boundary in boundaries.items()}
+    assert all(judgement.tried for judgement in judgements.values())
+    return {name for name, judgement in judgements.items() if judgement.found is not None}

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from adapters.checks import Loads, by_setting, judged_at, outputs_of, rewritten
+from adapters.checks import Loads, by_setting, outputs_of, rewritten, settings_found
 from adapters.kit.round_trip import check_calls
 from rl_sentinel.adapters.skyrl import FRAMEWORK
 from rl_sentinel.adapters.skyrl.engine_options import boundaries
@@ -119,6 +119,4 @@ def test_by_hand(loads: Loads) -> None:
 def test_found_where_broken_alone(loads: Loads, broken: dict[str, str], where: set[str]) -> None:
     """A flag that does not arrive, unless its documentation says so; a flag that is another; and a fixed limit."""
     target, found = _bound(loads, **broken)
-    judgements = {name: judged_at(CFG004, one, name, target) for name, one in found.items()}
-    assert all(judgement.tried for judgement in judgements.values())
-    assert {name for name, judgement in judgements.items() if judgement.found is not None} == where
+    assert settings_found(CFG004, found, target) == where

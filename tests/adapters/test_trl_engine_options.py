@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from adapters.checks import Loads, by_setting, judged_at, outputs_of, rewritten
+from adapters.checks import Loads, by_setting, outputs_of, rewritten, settings_found
 from adapters.kit.round_trip import check_calls
 from adapters.trl_engines_specimen import files
 from adapters.trl_specimen import overlay
@@ -119,9 +119,7 @@ def test_by_hand(loads: Loads) -> None:
 def test_found_where_broken_alone(loads: Loads, broken: dict[str, str], where: set[str]) -> None:
     """A flag that cannot be turned off, and options that are left out or fixed."""
     target, found = _bound(loads, **broken)
-    judgements = {name: judged_at(CFG004, one, name, target) for name, one in found.items()}
-    assert all(judgement.tried for judgement in judgements.values())
-    assert {name for name, judgement in judgements.items() if judgement.found is not None} == where
+    assert settings_found(CFG004, found, target) == where
 
 
 COMMAND = """
@@ -143,5 +141,6 @@ def test_command_of_vllm(loads: Loads, off: str) -> None:
     found = {name: one for name, one in by_setting(boundaries(target)).items() if name.startswith("server")}
     assert len(found) == 3
     check_calls(target, found.values())
-    broken = {name for name, one in found.items() if judged_at(CFG004, one, name, target).found is not None}
-    assert broken == (set() if off.startswith("--no") else {"server, flags that are off"})
+    assert settings_found(CFG004, found, target) == (
+        set() if off.startswith("--no") else {"server, flags that are off"}
+    )

@@ -68,7 +68,7 @@ def test_slopes_by_hand() -> None:
     values, direction = BATCH.logprob[BATCH.mask], direction_of(BATCH.logprob, BATCH.mask)
     assert direction[1, 1] == 0
     expected = (2 * values * direction[BATCH.mask]).sum()
-    once, again = (reverse(squares, BATCH, "logprob", repeatable=repeatable) for repeatable in (False, True))
+    once, again = (reverse(squares, BATCH, "logprob", create_graph=create_graph) for create_graph in (False, True))
     for found in (forward(squares, BATCH, "logprob"), once, again):
         torch.testing.assert_close(found, expected)
 
@@ -77,7 +77,7 @@ def test_slopes_by_hand() -> None:
 def test_wrong_modes_are_found(ahead: float, again: float) -> None:
     for boundary, sound in zip(boundaries([_boundary(ahead, again)]), (ahead == 2.0, again == 2.0), strict=True):
         (name,) = boundary.settings
-        assert boundary.settings[name][MODE] in {"forward", "repeatable"}
+        assert boundary.settings[name][MODE] in {"forward", "create_graph"}
         check_verdict(CFG002, boundary, name, found=not sound)
 
 

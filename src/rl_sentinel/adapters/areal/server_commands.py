@@ -10,7 +10,7 @@ from typing import Any
 from rl_sentinel.adapters.kit.arriving_settings import arrives, bind_arriving
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.replacement import replaced_globals
-from rl_sentinel.adapters.kit.server_flags import option_of_server, options_of_command
+from rl_sentinel.adapters.kit.server_flags import flags_on_and_off, option_of_server, options_of_command
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Unbound
@@ -71,9 +71,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             yield Unbound(f"{owner}.build_cmd", "config", why)
             continue
         known = {field.name for field in fields(target.find(owner))}
-        families: dict[str, Settings] = {"values": VALUES[server]}
-        families |= {f"flags that are {word}": dict.fromkeys(FLAGS[server], word == "on") for word in ("on", "off")}
-        for name, options in families.items():
+        for name, options in {"values": VALUES[server], **flags_on_and_off(FLAGS[server])}.items():
             yield from bindable(target, _boundary(owner, name, {n: v for n, v in options.items() if n in known}))
 
 

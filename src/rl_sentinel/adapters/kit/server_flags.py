@@ -1,12 +1,24 @@
 """Flags and options of an inference server, as they arrive on its command line or as keyword arguments."""
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from rl_sentinel.adapters.kit.arriving_settings import arrives
 from rl_sentinel.core.case import Settings
 
 #: Flags that vLLM has on unless the command has ``--no-NAME`` (its engine arguments; None means on for these).
 ON_BY_DEFAULT = ("enable_chunked_prefill", "enable_prefix_caching")
+
+
+def flags_on_and_off(names: Iterable[str]) -> dict[str, Settings]:
+    """Two families of settings: all flags on, and all flags off.
+
+    Example:
+        >>> from rl_sentinel.adapters.kit.server_flags import flags_on_and_off
+        >>> flags_on_and_off(["eager"])
+        {'flags that are on': {'eager': True}, 'flags that are off': {'eager': False}}
+    """
+    listed = list(names)
+    return {f"flags that are {word}": dict.fromkeys(listed, word == "on") for word in ("on", "off")}
 
 
 def flag_of_server(options: Container[str], name: str) -> bool:
@@ -53,7 +65,7 @@ def options_of_command(words: Sequence[str]) -> dict[str, object]:
     """
     places = [place for place, word in enumerate(words) if word.startswith("--")]
     options: dict[str, object] = {}
-    for place, after in zip(places, [*places[1:], len(words)], strict=True):
+    for place, after in zip(places, [*places, len(words)][1:], strict=True):
         name = words[place].removeprefix("--").replace("-", "_")
         options[name] = " ".join(words[place + 1 : after]) if after > place + 1 else True
     return options

@@ -1,4 +1,4 @@
-"""Boundaries of derivatives in a direction, which must be equal in reverse mode, in forward mode, and if repeatable."""
+"""Boundaries of directional derivatives: equal in reverse mode, in forward mode, and with ``create_graph``."""
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -29,7 +29,7 @@ COLUMNS = {
 }
 
 #: The setting that says how a derivative is computed, and its values.
-MODE, REVERSE, FORWARD, REPEATABLE = "derivative", "reverse", "forward", "repeatable"
+MODE, REVERSE, FORWARD, CREATE_GRAPH = "derivative", "reverse", "forward", "create_graph"
 
 _DOCS = "signal/kernels: the derivatives of kernels are those of the formulas, in every mode of torch"
 
@@ -39,7 +39,7 @@ def boundaries(every: Iterable[Boundary]) -> Iterator[Boundary]:
     for boundary in every:
         column = next((c for path, c in COLUMNS.items() if boundary.path.startswith(path)), "")
         if column:
-            yield from (_derivative(boundary, column, mode) for mode in (FORWARD, REPEATABLE))
+            yield from (_derivative(boundary, column, mode) for mode in (FORWARD, CREATE_GRAPH))
 
 
 def _derivative(boundary: Boundary, column: str, mode: str) -> Boundary:
@@ -67,11 +67,11 @@ def direction_of(column: Tensor, mask: Tensor) -> Tensor:
     return torch.where(trained, column.nan_to_num().sin() + 2, torch.zeros_like(column))
 
 
-def reverse(run: Run, batch: Batch, column: str, *, repeatable: bool = False) -> Tensor:
-    """The derivative of the sum of all outputs in that direction, by a gradient, which may be ``repeatable``."""
+def reverse(run: Run, batch: Batch, column: str, *, create_graph: bool = False) -> Tensor:
+    """The derivative of the sum of all outputs in that direction, by its gradient (``create_graph`` as in torch)."""
     leaf = getattr(batch, column).detach().requires_grad_()
     total = torch.stack([output.sum() for output in run(with_columns(batch, **{column: leaf})).values()]).sum()
-    (gradient,) = torch.autograd.grad(total, leaf, create_graph=repeatable, materialize_grads=True)
+    (gradient,) = torch.autograd.grad(total, leaf, create_graph=create_graph, materialize_grads=True)
     along: Tensor = gradient.detach() * direction_of(leaf.detach(), batch.mask)
     return along.sum()
 
@@ -91,5 +91,5 @@ def forward(run: Run, batch: Batch, column: str) -> Tensor:
 _DERIVATIVES: Mapping[str, Callable[[Run, Batch, str], Tensor]] = {
     REVERSE: reverse,
     FORWARD: forward,
-    REPEATABLE: partial(reverse, repeatable=True),
+    CREATE_GRAPH: partial(reverse, create_graph=True),
 }

@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 from rl_sentinel.adapters.kit.arriving_settings import bind_arriving
 from rl_sentinel.adapters.kit.binding import bindable
-from rl_sentinel.adapters.kit.server_flags import engine_options
+from rl_sentinel.adapters.kit.server_flags import engine_options, flags_on_and_off
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.skyrl.arguments import config
 from rl_sentinel.adapters.skyrl.generator import has_setting
@@ -64,9 +64,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     yield from bindable(target, _boundary("values", values, {VALUES[name][1]: name for name in values}))
     source = inspect.getsource(target.find(ENGINE))
     flags = {flag: f"{_SECTION}.{flag}" for flag in FLAGS if is_promised(source, flag)}
-    for word in ("on", "off"):
-        settings: Settings = dict.fromkeys(flags.values(), word == "on")
-        yield from bindable(target, _boundary(f"flags that are {word}", settings, flags))
+    for name, settings in flags_on_and_off(flags.values()).items():
+        yield from bindable(target, _boundary(name, settings, flags))
 
 
 def is_promised(source: str, name: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Never
 from rl_sentinel.adapters.kit.arriving_settings import bind_arriving
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.replacement import nothing, replaced_globals
-from rl_sentinel.adapters.kit.server_flags import engine_options
+from rl_sentinel.adapters.kit.server_flags import engine_options, flags_on_and_off
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Unbound
@@ -72,9 +72,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     if why := target.fails(ENGINE) or target.fails(OPTIONS):
         yield Unbound(PATH, "config", why)
         return
-    for word in ("on", "off"):
-        flags: Settings = dict.fromkeys(FLAGS, word == "on")
-        yield from bindable(target, _boundary(f"flags that are {word}", flags))
+    yield from bindable(target, *(_boundary(name, flags) for name, flags in flags_on_and_off(FLAGS).items()))
     source = inspect.getsource(target.find(OPTIONS))
     values = {
         name: value for name, value in VALUES.items() if f'"{name}"' not in source

@@ -9,7 +9,12 @@ from typing import Any
 from rl_sentinel.adapters.kit.arriving_settings import arrives, bind_arriving
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.replacement import nothing
-from rl_sentinel.adapters.kit.server_flags import engine_options, option_of_server, options_of_command
+from rl_sentinel.adapters.kit.server_flags import (
+    engine_options,
+    flags_on_and_off,
+    option_of_server,
+    options_of_command,
+)
 from rl_sentinel.adapters.kit.value_codecs import Constant
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import TRAINERS
@@ -84,9 +89,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 def _families(known: Mapping[str, object], values: Settings, flags: tuple[str, ...]) -> Iterator[tuple[str, Settings]]:
     """The settings that a release has: its values, its flags that are on, and those that are off."""
-    families = {"values": values}
-    families |= {f"flags that are {word}": dict.fromkeys(flags, word == "on") for word in ("on", "off")}
-    for name, options in families.items():
+    for name, options in {"values": values, **flags_on_and_off(flags)}.items():
         settings = {option: value for option, value in options.items() if option in known}
         if settings:
             yield name, settings
