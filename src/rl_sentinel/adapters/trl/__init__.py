@@ -10,7 +10,8 @@ from rl_sentinel.core.boundary import Boundary, Unbound
 #: The modules with boundaries, in the order in which they are bound.
 MODULES = """
 scoring unscored_rewards rollout_metrics completions_table distillation_table checkpoints samplers rollout_batch
-sampler_ranks sampling generation_defaults inline_prompts inline_logs engine_log_probs engine_weights early_losses
+sampler_ranks sampling paged_sampling generation_defaults inline_prompts inline_logs engine_log_probs engine_weights
+early_losses
 early_steps losses evaluated_losses gmpo dppo sdpo sdpo_scoring teacher_prompts self_distillation ssd minillm
 server_distillation
 weighted_distillation async_scoring async_options async_loss async_router token_budget rollout_queue async_metrics
