@@ -21,7 +21,7 @@ supervised_parts virtual_tokens vision_inputs router_loss early_supervised datas
 collated_labels packing reply_collator sleeping_engine engine_options
 nash_md self_play online_dpo online_dpo_loop online_dpo_rows a2po templates chatml tool_counts tool_loop tool_support
 training_templates template_variants response_parsing log_averages distillation distillation_steps buffered_rollouts
-buffered_steps fused_distillation liger_losses universal_logits merged_tokens ppo ppo_loop rloo_loop
+buffered_steps fused_distillation liger_losses wrapped_losses universal_logits merged_tokens ppo ppo_loop rloo_loop
 """
 
 _of_modules = boundaries_of(__name__, MODULES)
