@@ -92,7 +92,9 @@ def _pairs(target: Target, path: str, *, fused: bool) -> Iterator[Boundary | Unb
     for found in preferences.families_of(target, path, {"default": family}):
         if not isinstance(found, Unbound) and not (fused and FAILS_WRAPPED in found[0].source):
             made = (preferences if paired else kto).training_step(*found)
-            yield from bindable(target, _wrapped(made, pair_loss_over_ranks, fused=fused))
+            wrapped = _wrapped(made, pair_loss_over_ranks, fused=fused)
+            pairing = preferences.PAIRED if paired else kto.ALTERNATING
+            yield from bindable(target, replace(wrapped, claims=wrapped.claims | pairing))
 
 
 def _grpo(target: Target) -> Iterator[Boundary | Unbound]:
