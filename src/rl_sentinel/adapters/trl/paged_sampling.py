@@ -43,6 +43,8 @@ BATCHED, IN_ORDER = "generate_batch", "reordered"
 #: What is checked -> the output that counts it.
 CHECKS = {"prompts": "number of wrong tokens in the prompt", "completions": "completion of another prompt"}
 
+_AS_THEY_FINISH = ", with a transformers whose generate_batch returns requests as they finish"
+
 _SAYS = (
     "transformers, generate_batch: takes a list of prompts of any lengths, without padding, and returns a dict from "
     "request to result, in early releases in the order in which requests finish; grpo_config.py, "
@@ -142,6 +144,6 @@ def _rows(path: str, kind: str, option: str, what: str) -> Boundary:
         },
         settings={f"batched generation, {what}": {}},
         claims=claims(_SAYS),
-        reach=f"{option}=True" + ("" if what == "prompts" or in_order() else ", with completions of several lengths"),
+        reach=f"{option}=True" + ("" if what == "prompts" or in_order() else _AS_THEY_FINISH),
         requires=(no_empty_response, prompts_are_contiguous, groups_are_equal, several_generations),
     )
