@@ -249,6 +249,7 @@ def test_two_targets_in_one_report_replay_as_one(tree: str, tmp_path: Path, caps
     assert two.startswith(f"fixed: {name} (its code differs from the audited code: sha256 ")
 
 
+@pytest.mark.slow
 def test_every_target_is_fetched_before_one_runs(tree: str, capsys: pytest.CaptureFixture[str]) -> None:
     other = f"verl@{tree.partition('@')[2]}/nowhere"
     line = error_line(capsys, "audit", tree, other, *GRPO)

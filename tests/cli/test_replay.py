@@ -66,6 +66,7 @@ def test_accident_costs_its_own_record(
     ]
 
 
+@pytest.mark.slow
 def test_one_worker_serves_a_file(
     records: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -133,6 +133,7 @@ def test_drawn_by_seed(every: list[Mutant]) -> None:
     assert len(sample(every, 60, 3)) == 60
 
 
+@pytest.mark.slow
 def test_a_draw_outlives_a_change_of_another_module(every: list[Mutant]) -> None:
     """Whatever one module gains or loses, what is drawn of the others stays, but for the places that it takes."""
     first = sample(every, 60, 3)

@@ -54,6 +54,7 @@ def test_audit_ends_with_done(tmp_path: Path) -> None:
     assert done == {"event": "done"}
 
 
+@pytest.mark.slow
 def test_a_module_that_cannot_be_imported_is_errored(tmp_path: Path) -> None:
     """Also one of which no boundary is left to say why."""
     tree = checkout(tmp_path / "tree")
@@ -86,6 +87,7 @@ def test_failure_as_a_whole_is_one_event(tmp_path: Path, change: dict[str, str],
     assert event["message"].startswith(message)
 
 
+@pytest.mark.slow
 def test_worker_without_a_reader_does_nothing(tmp_path: Path) -> None:
     here, there = os.pipe()
     os.close(here)
