@@ -1,5 +1,6 @@
 """slime's optimizer on Megatron: the weights that a step of a model with experts changes."""
 
+import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -36,8 +37,8 @@ _PRODUCED = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """The boundary of the optimizer that slime sets up."""
-    if target.has(PATH) and not target.fails(PATH):
+    """The boundary of the optimizer that slime sets up, in revisions whose models come wrapped from Megatron."""
+    if target.has(PATH) and not target.fails(PATH) and "ddp_config" not in inspect.getsource(target.find(PATH)):
         yield from bindable(target, _boundary())
 
 

@@ -16,7 +16,7 @@ engine_passes queue_passes queue_correction role_passes row_images logit_functio
 worker_rates logged_rates optimizers overflowing_steps sft sft_loop conversations single_turn aggregation metrics
 metric_aggregators validation validation_run queue_metrics window_metrics expert_load router_replay diagnostics
 mismatch configuration engine_configuration legacy_settings listed_options worker_rollouts rollout_servers
-greedy_baselines adapter_requests engine_caches launched_servers fp8_weights recurrent_layers
+greedy_baselines adapter_requests engine_caches launched_servers fp8_weights recurrent_layers trainer_tokenizers
 """
 
 FRAMEWORK = Framework(
