@@ -17,7 +17,7 @@ logged_norms learning_rates worker_rates logged_rates optimizers overflowing_ste
 single_turn aggregation metrics metric_aggregators validation validation_run queue_metrics window_metrics expert_load
 router_replay diagnostics mismatch configuration engine_configuration legacy_settings listed_options worker_rollouts
 rollout_servers greedy_baselines adapter_requests engine_caches launched_servers fp8_weights recurrent_layers
-trainer_tokenizers
+trainer_tokenizers rollout_records
 """
 
 FRAMEWORK = Framework(
