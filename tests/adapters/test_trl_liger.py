@@ -4,7 +4,7 @@ import pytest
 
 from adapters.checks import Loads, check_verdict
 from adapters.kit.round_trip import check_calls
-from adapters.trl_liger_specimen import distillation_files, libraries, pair_libraries, policy_files, wrapped_files
+from adapters.trl_liger_specimen import distillation_files, libraries, pair_libraries, policy_files
 from adapters.trl_specimen import overlay
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, liger_losses
@@ -55,17 +55,6 @@ def test_faults(loads: Loads, law: Law, setting: str, choices: dict[str, str], *
     """Tokens of a tool, a task's loss beside the divergence, a mean of means, a pass beside the wrapper, no KL term."""
     target = _load(loads, setting, **({} if sound else choices))
     check_verdict(law, _bound(target)[setting], setting, target, found=not sound)
-
-
-@pytest.mark.parametrize("sound", [True, False])
-def test_a_pass_beside_the_wrapper(loads: Loads, *, sound: bool) -> None:
-    """GRPO's fused loss, which the training step computes through the wrapper, or on the model itself."""
-    choices = {} if sound else {"fused": "self.compute_liger_loss(inner, inputs)"}
-    target = loads(FRAMEWORK, wrapped_files(**choices), libraries())
-    setting = f"data-parallel, {liger_losses.WRAPPED_LOSS}, Liger"
-    bound = _bound(target)[setting]
-    check_calls(target, [bound])
-    check_verdict(CFG002, bound, setting, target, found=not sound)
 
 
 def test_without_liger(loads: Loads) -> None:

@@ -77,23 +77,6 @@ GRPO = """
             return loss / self.current_gradient_accumulation_steps
 """
 
-#: How a training step of GRPO calls Liger's loss, with a choice of the pass through the data-parallel wrapper.
-WRAPPED = """
-        def compute_loss(self, model, inputs):
-            inner = self.accelerator.unwrap_model(model)
-            return {fused}
-
-        def _redirected(self, model, inner, inputs):
-            former = inner.forward
-
-            def once(*given):
-                inner.forward = former
-                return self.compute_liger_loss(*given)
-
-            inner.forward = once
-            return model(inner, inputs)
-"""
-
 GKD_CONFIG = """
     from dataclasses import dataclass
 
@@ -163,7 +146,6 @@ KTO = """
 
 #: Place -> what a sound tree has there.
 SOUND = {
-    "fused": "self._redirected(model, inner, inputs)",
     "trained": 'mask * inputs["tool_mask"] if "tool_mask" in inputs else mask',
     "weights": ", weight_hard_loss=0.0, weight_soft_loss=1.0",
     "student": "self._forward_redirection(model, inner, self._both, inner)",
@@ -183,13 +165,6 @@ def policy_files(**choices: str) -> dict[str, str]:
     tree["trl/trainer/grpo_config.py"] += "        use_liger_kernel: bool = False\n"
     tree["trl/trainer/grpo_trainer.py"] += _filled(GRPO, choices)
     return tree
-
-
-def wrapped_files(**choices: str) -> dict[str, str]:
-    """A tree with GRPO, whose training step redirects the fused loss through the wrapper of the model."""
-    tree = policy_files()
-    source = tree["trl/trainer/grpo_trainer.py"].replace('# "dr_grpo"', '# "dr_grpo" or "bnpo"')
-    return tree | {"trl/trainer/grpo_trainer.py": source + _filled(WRAPPED, choices)}
 
 
 def distillation_files(**choices: str) -> dict[str, str]:

@@ -1,31 +1,24 @@
 """TRL with ``use_liger_kernel``: fused losses of GRPO, DPO, KTO and GKD, with the claims of the plain losses."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
-from copy import copy
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
-
-from torch import Tensor
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Object
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import distillation_steps, kto, liger, losses, preferences
 from rl_sentinel.adapters.trl.arguments import GRPO
 from rl_sentinel.adapters.trl.loss_families import RATIO, ROW, Family
-from rl_sentinel.adapters.trl.model_wrapper import REACH, SHARES, WRAPPED, ModelWrapper, unwrapped
 from rl_sentinel.adapters.trl.pair_codecs import tokens_have_probabilities, trains_with_probability
 from rl_sentinel.adapters.trl.preference_families import DPO_FAMILIES, KTO_FAMILIES
 from rl_sentinel.adapters.trl.preference_families import Family as PairFamily
-from rl_sentinel.adapters.trl.rank_fakes import RankAccelerator
 from rl_sentinel.adapters.trl.release import log_place, method, source_of
 from rl_sentinel.adapters.trl.token_model import HeadedPolicy
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Unbound
-from rl_sentinel.core.call import Function, Use
+from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
 
 #: Settings that replace a loss by a fused one, newest first. Releases that have the second do so by it alone.
@@ -33,9 +26,6 @@ FUSED = ("use_liger_kernel", "use_liger_loss")
 
 #: GRPO's losses that Liger has. None has a KL term, since the constructor would download a reference model.
 GRPO_FAMILIES = ("dapo", "grpo", "bnpo", "dr_grpo", "vLLM, token_truncate")
-
-#: The one of them that is tried behind a data-parallel wrapper: the first releases with Liger have no other.
-WRAPPED_LOSS = "bnpo"
 
 #: DPO's losses that Liger has, and whose claims are those of the plain losses.
 DPO_LOSSES = ("default", "apo_zero", "apo_down", "sppo_hard", "nca_pair")
@@ -49,7 +39,6 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     if not liger.installed():
         return
     yield from _grpo(target)
-    yield from _wrapped_grpo(target)
     yield from _preferences(target, preferences.DPO, {n: DPO_FAMILIES[n] for n in DPO_LOSSES})
     yield from _preferences(target, kto.KTO, {"default": KTO_FAMILIES["default"]})
     yield from distillation_steps.fused(target)
@@ -96,67 +85,6 @@ def _of_hidden_states(made: Boundary, target: Target, path: str, name: str, fami
         claims=RATIO | ROW | family.claims | definitions,
         requires=(*made.requires, tokens_have_probabilities),
         domain=_with_probability,
-    )
-
-
-class ModelOfRanks(HeadedPolicy):
-    """A fake policy that a data-parallel wrapper can call."""
-
-    def __call__(self, *arguments: Any, **inputs: Any) -> Any:  # noqa: ANN401 - as a module
-        """The forward pass, which TRL replaces while it sends a method through the wrapper."""
-        return self.forward(*arguments, **inputs)
-
-    forward = HeadedPolicy.base_model
-
-
-def loss_of_ranks(
-    entry: Callable[..., Tensor],
-    made: Any,  # noqa: ANN401 - a trainer
-    model: ModelOfRanks,
-    inputs: Mapping[str, Any],
-    *,
-    wrapped: bool,
-) -> Tensor:
-    """The loss of a micro-batch; with ``wrapped``, the part of it whose gradient reaches the other ranks."""
-    ready = copy(made)
-    ready.accelerator = RankAccelerator(made.accelerator, 0, 1)
-    ready.accelerator.unwrap_model = unwrapped
-    wrapper = ModelWrapper(model)
-    loss = entry(ready, wrapper if wrapped else model, inputs)
-    return wrapper.shared(loss) if wrapped else loss
-
-
-def _wrapped_grpo(target: Target) -> Iterator[Boundary | Unbound]:
-    """The boundary of GRPO's fused loss behind a data-parallel wrapper, from the method that a training step calls."""
-    path = f"{GRPO}.compute_loss"
-    if not target.has(f"{GRPO}.compute_liger_loss") or target.fails(GRPO):
-        return
-    family = losses.release_family(target, WRAPPED_LOSS, method(target, GRPO, "_compute_loss", "compute_loss"))
-    if family is None:
-        return
-    own = replace(family, settings={**family.settings, **_fused(target, GRPO)})
-    made = losses.grpo(target, path, WRAPPED_LOSS, own)
-    *before, step = made.steps
-    model = Object(ModelOfRanks, {"logprobs": Column("logprob"), "tokens": Column("token")})
-    arguments = {
-        "entry": Constant(Function(path)),
-        "made": step.arguments["self"],
-        "model": model,
-        "inputs": step.arguments["inputs"],
-        "wrapped": Knob("wrapped"),
-    }
-    yield from bindable(
-        target,
-        replace(
-            made,
-            steps=(*before, replace(step, call=loss_of_ranks, arguments=arguments)),
-            outputs={"loss": made.outputs["loss"]},
-            settings={f"data-parallel, {_name(WRAPPED_LOSS)}": {**own.settings, **WRAPPED}},
-            claims=SHARES,
-            reach=f"{made.reach}, {REACH}",
-            requires=(*made.requires, tokens_have_probabilities),
-            domain=_with_probability,
-        ),
     )
 
 
