@@ -1,10 +1,11 @@
-"""The scripts of an audit's findings, run in the environment that their first line describes.
+"""The scripts and tests of an audit's findings, run in the environment that their first line describes.
 
     python scripts/proof/finding_scripts.py verl==0.9.1
     python scripts/proof/finding_scripts.py skyrl==0.3.0 --python /usr/bin/python3.12 --environment /tmp/skyrl
 
-Each script runs twice: with the framework as it is installed, where it must exit 1, and with the corrections of
-`scripts/proof/corrections`, where it must exit 0. Exit status: 0 as expected, 1 not.
+Each runs twice: with the framework as it is installed, where a script must exit 1 and a test must fail, and with the
+corrections of `scripts/proof/corrections`, where a script must exit 0 and a test must pass. Exit status: 0 as expected,
+1 not.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 from repair import corrected
 from running import audited, digest
@@ -32,6 +34,9 @@ _FIRST = re.compile(r"# (?:Python (?P<python>[\d.]+): )?(?P<command>.*?)(?:  # .
 #: Seconds that one script may take, and characters that the table holds of what it printed.
 _LIMIT, _WIDTH = 600, 100
 
+
+#: How a test ends.
+_FAILED, _PASSED = "fails", "passes"
 
 #: The newest release of each framework, and the last audited revision of the one that has none.
 _TARGETS = ("verl==0.9.1", "areal==1.0.4", "skyrl==0.3.0", "trl==1.16.0", "slime#624b824a8")
@@ -51,16 +56,19 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """One script: its name, and exit status and last line with the release and with the corrections."""
+    """One script: its name, how it and its test ended with the release, and with the corrections."""
 
     name: str
     released: Ended
     corrected: Ended
+    test_released: str
+    test_corrected: str
 
     @property
     def proven(self) -> bool:
-        """Whether it tells the release from the corrections."""
-        return (self.released.status, self.corrected.status) == ("1", "0")
+        """Whether the script and the test tell the release from the corrections."""
+        tests = (self.test_released, self.test_corrected)
+        return (self.released.status, self.corrected.status) == ("1", "0") and tests == (_FAILED, _PASSED)
 
 
 def all_lines() -> Iterator[str]:
@@ -90,7 +98,7 @@ def lines(target: str, environment: Path | None = None, python: str = "") -> Ite
         folder = Path(scratch)
         report, _ = audited(target, "--report", f"repro={folder / 'scripts'}")
         files = sorted((folder / "scripts").glob("*.py"))
-        scripts = [file for file in files if not file.name.startswith("test_")]  # tests have the same code
+        scripts = [file for file in files if not file.name.startswith("test_")]
         first = {script.read_text(encoding="utf-8").partition("\n")[0] for script in scripts}
         if len(first) != 1:
             raise SystemExit(f"first lines of {len(scripts)} scripts are {sorted(first)}, expected one for all")
@@ -98,12 +106,12 @@ def lines(target: str, environment: Path | None = None, python: str = "") -> Ite
         results = list(_results(parse_target(target).framework.package, scripts, at, folder))
     yield f"{digest(report)}: {len(results)} scripts, {sum(r.proven for r in results)} proven."
     yield ""
-    yield "| script | released | corrected |"
-    yield "|---|---|---|"
+    yield "| script | released | corrected | test |"
+    yield "|---|---|---|---|"
     for ran in results:
-        yield f"| {ran.name} | {ran.released} | {ran.corrected} |"
+        yield f"| {ran.name} | {ran.released} | {ran.corrected} | {ran.test_released}, {ran.test_corrected} |"
     if wrong := [ran.name for ran in results if not ran.proven]:
-        raise SystemExit(f"expected 1 with the release and 0 with the corrections: {', '.join(wrong)}")
+        raise SystemExit(f"expected 1, 0, {_FAILED} and {_PASSED}: {', '.join(wrong)}")
 
 
 def _results(package: str, scripts: list[Path], environment: Path, scratch: Path) -> Iterator[Ran]:
@@ -115,20 +123,49 @@ def _results(package: str, scripts: list[Path], environment: Path, scratch: Path
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         plain = pool.map(lambda script: _run(python, script, {}), scripts)
         changed = pool.map(lambda script: _run(python, script, patched), scripts)
+        tests = [_tests(python, scratch / "scripts", more) for more in ({}, patched)]
         for script, *ended in zip(scripts, plain, changed, strict=True):
-            yield Ran(script.stem, *ended)
+            yield Ran(script.stem, *ended, *(outcomes.get(_test_of(script), "no test") for outcomes in tests))
+
+
+def _test_of(script: Path) -> str:
+    """The module of a script's test."""
+    return f"test_{re.sub(r'[^A-Za-z0-9]+', '_', script.stem)}"
+
+
+def _tests(python: Path, folder: Path, more: dict[str, str]) -> dict[str, str]:
+    """The test files of a folder, without suffix -> how the test ended."""
+    report = folder / "tests.xml"
+    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", folder]
+    subprocess.run(command, capture_output=True, check=False, cwd=folder, env=_clean(python, folder, more))
+    return {case.get("classname", ""): _outcome(case) for case in ET.parse(report).iter("testcase")}  # noqa: S314 - of the command above
+
+
+def _outcome(case: ET.Element) -> str:
+    """How a test ended; an exception other than a failed assertion is an error."""
+    problem = next(iter(case), None)
+    if problem is None:
+        return _PASSED
+    said = problem.get("message", "")
+    is_verdict = problem.tag == "failure" and said.startswith(("AssertionError", "assert "))
+    return _FAILED if is_verdict else f"error: {said[:_WIDTH].replace('|', '/')}"
 
 
 def _run(python: Path, script: Path, more: dict[str, str]) -> Ended:
-    clean = {"PATH": f"{python.parent}:/usr/bin:/bin", "HOME": str(script.parent), "OMP_NUM_THREADS": "1", **more}
+    env = _clean(python, script.parent, more)
     ran = subprocess.run(
-        [python, script], capture_output=True, text=True, check=False, cwd=script.parent, env=clean, timeout=_LIMIT
+        [python, script], capture_output=True, text=True, check=False, cwd=script.parent, env=env, timeout=_LIMIT
     )
     raised = ran.returncode not in {0, 1}
     if raised:
         return Ended("error", (ran.stderr.strip() or "no message").splitlines()[-1])
     sides = [line for line in ran.stdout.splitlines() if line.startswith(("expected", "observed"))]
     return Ended(str(ran.returncode), ", ".join(sides or ran.stdout.strip().splitlines()[-1:]))
+
+
+def _clean(python: Path, home_folder: Path, more: dict[str, str]) -> dict[str, str]:
+    """The environment variables of a script or test."""
+    return {"PATH": f"{python.parent}:/usr/bin:/bin", "HOME": str(home_folder), "OMP_NUM_THREADS": "1", **more}
 
 
 def _environment(target: TargetSpec, first: str, folder: Path | None, python: str) -> Path:
@@ -149,7 +186,7 @@ def _environment(target: TargetSpec, first: str, folder: Path | None, python: st
             shutil.copytree(source(target).root, checkout)
             # A setup.py may read it, a history may lack it, and the command installs without requirements.
             (checkout / "requirements.txt").touch()
-        command = f". {place}/bin/activate && {parts['command']}"
+        command = f". {place}/bin/activate && {parts['command']} && pip install pytest"
         ended = subprocess.run(["/bin/sh", "-c", command], cwd=beside, capture_output=True, text=True, check=False)
     if ended.returncode:
         raise SystemExit(f"{parts['command']} ended with {ended.returncode}: {ended.stderr[-400:]}")

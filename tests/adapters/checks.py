@@ -8,7 +8,7 @@ from rl_sentinel.adapters.framework import Framework
 from rl_sentinel.adapters.kit.execution import execute, inputs_of
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.audit.engine.executor import Asker
-from rl_sentinel.audit.engine.judge import Judgment, search, smoke_check
+from rl_sentinel.audit.engine.judge import Judgment, names_of_expectations, search, smoke_check
 from rl_sentinel.audit.sandbox.request import LEADING_CASES
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.boundary import Boundary, Unbound
@@ -85,6 +85,15 @@ def check_verdict(law: Law, boundary: Boundary, setting: str, target: Target | N
     judgement = judged_at(law, boundary, setting, target)
     assert judgement.tried > 0
     assert (judgement.found is not None) is found
+
+
+def broken_outputs(law: Law, boundary: Boundary, setting: str, target: Target) -> tuple[str, ...]:
+    """The names of the expectations of the law that break at one setting; it is tried there."""
+    judgement = judged_at(law, boundary, setting, target)
+    assert judgement.tried > 0
+    if judgement.found is None:
+        return ()
+    return names_of_expectations(law, Asker(boundary, {}, gate=target), judgement.found, judgement.later)[0]
 
 
 def settings_found(law: Law, boundaries: Mapping[str, Boundary], target: Target) -> set[str]:

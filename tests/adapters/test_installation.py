@@ -2,11 +2,13 @@
 
 import subprocess
 import sys
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
+import torch.distributed as dist
 
 from rl_sentinel.adapters.installation import Installation, requirement
+from rl_sentinel.adapters.slime import SETUP
 from rl_sentinel.audit.engine.worker import frameworks
 from rl_sentinel.audit.repro.script import EXIT_2_ON_ERROR
 
@@ -91,3 +93,19 @@ import other_engine
     assert ran.stdout.splitlines() == ["1 make 999", "0.0 True"]
     assert ran.stderr.endswith("ModuleNotFoundError: No module named 'other_engine'\n")
     assert ran.returncode == 2
+
+
+def test_tests_of_slime_share_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several findings are tested in one process, which can make its group only once."""
+    made = list[str]()
+    monkeypatch.setattr(dist, "is_initialized", lambda: bool(made))
+    monkeypatch.setattr(dist, "init_process_group", lambda backend, **_options: made.append(backend))
+    state = ModuleType("megatron.core.parallel_state")
+    vars(state)["initialize_model_parallel"] = lambda: made.append("model")
+    core = ModuleType("megatron.core")
+    vars(core)["parallel_state"] = state
+    monkeypatch.setitem(sys.modules, "megatron", ModuleType("megatron"))
+    monkeypatch.setitem(sys.modules, "megatron.core", core)
+    for _ in range(2):
+        exec("\n".join(SETUP), {})  # noqa: S102 - lines of a script
+    assert made == ["gloo", "model"]

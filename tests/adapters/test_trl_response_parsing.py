@@ -28,15 +28,22 @@ MODULE = """
         return tokenizer
 
     def parse_response(tokenizer, ids, prefix=None, tools=None):
-        text, calls = tokenizer.decode(ids).removesuffix("<end>"), []
-        for line in text.split(";")[:-1]:
-            _, name, arguments = line.split(" ", 2)
+        content, *lines = tokenizer.decode(ids).removesuffix("<end>").split("call ")
+        calls = []
+        for line in lines:
+            name, arguments = line.removesuffix(";").split(" ", 1)
             {more}
             calls.append({"function": {"name": name, "arguments": {kept}}})
-        return {"role": "assistant", "content": "", "tool_calls": {found}}
+        return {"role": "assistant", "content": {text}, "tool_calls": {found}}
 """
 
-SOUND = {"calls": "m.tool_calls or []", "more": "pass", "kept": "json.loads(arguments)", "found": "calls"}
+SOUND = {
+    "calls": "m.tool_calls or []",
+    "more": "pass",
+    "kept": "json.loads(arguments)",
+    "found": "calls",
+    "text": "content",
+}
 
 #: A tokenizer whose tokens are characters.
 TRANSFORMERS = """
@@ -65,6 +72,7 @@ TOKENIZERS = """
 """
 
 KINDS = [f"arguments that are {kind}" for kind in response_parsing.KINDS]
+TEXTS = ["replies with texts", "replies with texts before calls"]
 
 
 def _bound(loads: Loads, module: str = MODULE, **choices: str) -> tuple[Target, dict[str, Boundary]]:
@@ -87,7 +95,7 @@ def _bound(loads: Loads, module: str = MODULE, **choices: str) -> tuple[Target, 
 def test_answers_and_reads_back(loads: Loads) -> None:
     """Each kind of argument is a setting, and each template with a parser an output."""
     target, boundaries = _bound(loads)
-    assert list(boundaries) == KINDS
+    assert list(boundaries) == KINDS + TEXTS
     assert {name for one in boundaries.values() for name in one.outputs} == {"token of house"}
     check_calls(target, boundaries.values())
 
@@ -108,7 +116,25 @@ def test_answers_and_reads_back(loads: Loads) -> None:
 def test_calls_of_a_reply(loads: Loads, choices: dict[str, str], lost: list[str]) -> None:
     """All calls that a template writes are parsed, in order, with arguments of the type of the tool's schema."""
     target, boundaries = _bound(loads, **choices)
-    judged = {name: judged_at(PLC004, one, name, target) for name, one in boundaries.items()}
+    judged = {name: judged_at(PLC004, boundaries[name], name, target) for name in KINDS}
+    assert all(one.tried > 0 for one in judged.values())
+    assert [name for name, one in judged.items() if one.found is not None] == lost
+
+
+@pytest.mark.parametrize(
+    ("choices", "lost"),
+    [
+        ({}, []),
+        ({"text": 'content + "\\n"'}, TEXTS),
+        ({"text": 'content + ("\\n" if calls else "")'}, TEXTS[1:]),
+        ({"text": '"" if calls else content'}, TEXTS[1:]),
+        ({"text": '"", "thinking": content'}, []),
+    ],
+)
+def test_text_of_a_reply(loads: Loads, choices: dict[str, str], lost: list[str]) -> None:
+    """The text that a template writes is parsed as it is, also before a call."""
+    target, boundaries = _bound(loads, **choices)
+    judged = {name: judged_at(PLC004, boundaries[name], name, target) for name in TEXTS}
     assert all(one.tried > 0 for one in judged.values())
     assert [name for name, one in judged.items() if one.found is not None] == lost
 
@@ -169,7 +195,7 @@ BY_SCHEMA = """
 def test_replies_read_by_a_schema(loads: Loads, pattern: str, lost: list[str]) -> None:
     """A pattern that takes several calls as one, and a pattern that finds no call."""
     target, boundaries = _bound(loads, module=BY_SCHEMA.replace("{pattern}", pattern))
-    assert list(boundaries) == KINDS
+    assert list(boundaries) == KINDS + TEXTS
     check_calls(target, boundaries.values())
     found = [kind for kind in KINDS if judged_at(PLC004, boundaries[kind], kind, target).found is not None]
     assert found == lost

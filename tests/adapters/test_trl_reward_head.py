@@ -2,14 +2,15 @@
 
 import pytest
 
-from adapters.checks import Loads, check_verdict, the_only
+from adapters.checks import Loads, by_setting, check_verdict, the_only
 from adapters.kit.round_trip import check_calls
-from adapters.trl_pairs_specimen import TRANSFORMERS
-from adapters.trl_specimen import overlay
+from adapters.trl_pairs_specimen import BASE, TRANSFORMERS
+from adapters.trl_specimen import filled, overlay
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, reward_head
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
+from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.knob_with_side_effect import LAW as CFG002
 from rl_sentinel.laws.knob_without_effect import LAW as CFG001
 
@@ -42,6 +43,41 @@ TRAINER = """
 
                 model = AutoModelForSequenceClassification(Path(model))
             self.model = model
+"""
+
+#: A trainer whose loss reads every output of the head.
+TRAINED = """
+    from collections import defaultdict
+
+    import torch
+    from torch import nn
+    from torch.nn.functional import logsigmoid
+    from torch.nn.utils.rnn import pad_sequence
+    from trl.trainer.base import Trainer
+
+    class AutoModelForSequenceClassification(nn.Module):
+        def __init__(self, folder, num_labels=2):
+            super().__init__()
+            self.score = nn.Linear(4, num_labels, bias=False)
+
+    def collate(pairs):
+        ids = [torch.tensor(pair[side]) for side in ("chosen_ids", "rejected_ids") for pair in pairs]
+        real = [torch.ones_like(own) for own in ids]
+        return {
+            "input_ids": pad_sequence(ids, batch_first=True),
+            "attention_mask": pad_sequence(real, batch_first=True),
+        }
+
+    class RewardTrainer(Trainer):
+        def __init__(self, model, args, train_dataset, processing_class):
+            if isinstance(model, str):
+                model = AutoModelForSequenceClassification(model{labels})
+            super().__init__(model, args, train_dataset, processing_class, None)
+            self.data_collator, self._metrics = collate, defaultdict(lambda: defaultdict(list))
+
+        def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+            chosen, rejected = model(**inputs).logits.squeeze(-1).chunk(2)
+            return -logsigmoid(chosen - rejected).mean()
 """
 
 #: A model that can be saved.
@@ -87,3 +123,19 @@ def test_models_that_are_given(loads: Loads) -> None:
         "trl/trainer/reward_trainer.py": TRAINER.replace("isinstance(model, str)", "False"),
     }
     assert list(reward_head.boundaries(loads(FRAMEWORK, tree, overlay()))) == []
+
+
+@pytest.mark.parametrize(("labels", "found"), [(", num_labels=1", False), ("", True)])
+def test_outputs_of_the_head(loads: Loads, labels: str, found: bool) -> None:
+    """A loss over several outputs of the head is not that of the score."""
+    fields = "        max_length: object = 1024\n        gradient_accumulation_steps: int = 1\n"
+    tree = {
+        "trl/__init__.py": "",
+        "trl/trainer/base.py": BASE,
+        "trl/trainer/reward_config.py": CONFIG + fields,
+        "trl/trainer/reward_trainer.py": filled(TRAINED, {"labels": labels}),
+    }
+    saved = TRANSFORMERS.replace("\n    class PreTrained", SAVED)
+    target = loads(FRAMEWORK, tree, {**overlay(), "transformers.py": saved})
+    bound = by_setting(one for one in reward_head.boundaries(target) if one.path.endswith("compute_loss"))
+    check_verdict(REF001, bound[NAME], NAME, target, found=found)

@@ -143,7 +143,7 @@ def files(**choices: str) -> dict[str, str]:
     texts = {"trl/generation/vllm_generation.py": ENGINE, "trl/trainer/grpo_trainer.py": GRPO}
     for name, part in (SOUND | choices).items():
         texts = {path: text.replace("{" + name + "}", part) for path, text in texts.items()}
-    scores = SCORES.replace("{unweighted}", "").replace("{reduced}", "pass")
+    scores = SCORES.replace("{unweighted}", "").replace("{reduced}", "pass").replace("{trains}", "")
     config = CONFIG.format(name="GRPOConfig") + OPTIONS.lstrip("\n")
     return {
         **trainer_files(),

@@ -98,7 +98,7 @@ def files(**choices: str) -> dict[str, str]:
     text = GRPO
     for name, part in (SOUND | choices).items():
         text = text.replace("{" + name + "}", part)
-    scores = SCORES.replace("{unweighted}", "").replace("{reduced}", "pass")
+    scores = SCORES.replace("{unweighted}", "").replace("{reduced}", "pass").replace("{trains}", "")
     options = OPTIONS.lstrip("\n").rstrip(" ") + "        max_prompt_length: object = None\n"
     return {
         **trainer_files(),

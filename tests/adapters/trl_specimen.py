@@ -59,7 +59,10 @@ BASE = """
             own.clear()
 
         def prediction_step(self, model, inputs, prediction_loss_only):
-            return self.compute_loss(model, self._generate_and_score_completions(inputs))
+            return self.compute_loss(model, self._prepare_inputs(inputs)), None, None
+
+        def compute_loss(self, model, inputs):
+            return self._compute_loss(model, inputs)
 
         def training_step(self, model, inputs, num_items_in_batch):
             loss = self._compute_loss(model, self._prepare_inputs(inputs))
@@ -67,6 +70,8 @@ BASE = """
             self._step += 1
 
         def _prepare_inputs(self, inputs):
+            if not self.model.training:
+                return self._generate_and_score_completions(inputs)
             parts = self.args.steps_per_generation
             if self._step % (parts * self.num_iterations) == 0:
                 whole = self._generate_and_score_completions(inputs)
@@ -172,7 +177,7 @@ GRPO = """
             if self.loss_type == "dapo":
                 share = inputs["num_items_in_batch"].clamp(min=1) / self.accelerator.num_processes
                 return (tokens * mask).sum() / share
-            parts = self.current_gradient_accumulation_steps
+            parts = self.current_gradient_accumulation_steps{trains}
             if self.loss_type == "grpo":
                 return ((tokens * mask).sum(1) / mask.sum(1).clamp(min=1)).mean() / parts
             return (tokens * mask).sum() / (mask.shape[0] * self.args.max_completion_length) / parts  # "dr_grpo"
@@ -316,6 +321,10 @@ DATASETS = """
 """
 
 
+#: When the loss of a tree is divided by the accumulation steps.
+IN_TRAINING = " if self.model.training else 1"
+
+
 def filled(source: str, parts: Mapping[str, str]) -> str:
     """A source with ``{name}`` replaced by the part of that name; other braces stay."""
     for name, part in parts.items():
@@ -323,14 +332,21 @@ def filled(source: str, parts: Mapping[str, str]) -> str:
     return source
 
 
-def files(
-    *, weighs: bool = True, reduces: bool = True, apart: bool = True, together: bool = True, filtered: str = "True"
+def files(  # noqa: PLR0913 - one fault each
+    *,
+    weighs: bool = True,
+    reduces: bool = True,
+    apart: bool = True,
+    together: bool = True,
+    filtered: str = "True",
+    trains: str = IN_TRAINING,
 ) -> dict[str, str]:
     """A tree of TRL.
 
     One that does not weigh logs the rewards as their function gives them; one that does not reduce logs numbers of
     one rank, one without ``apart`` logs numbers of evaluation as if it trained, and one without ``together`` has the
-    log-probs of its rows in another order. ``filtered`` says which columns a filter of rows takes along.
+    log-probs of its rows in another order. ``filtered`` says which columns a filter of rows takes along, and ``trains``
+    when the loss is divided by the accumulation steps.
     """
     unweighted = "" if weighs else " / self.weight"
     reduced = "totals = self.accelerator.reduce(totals, reduction='sum')" if reduces else "pass"
@@ -340,7 +356,7 @@ def files(
         "trl/trainer/base.py": BASE.replace("{mode}", mode).replace("{shuffled}", "" if together else ".flip(0)"),
         "trl/trainer/grpo_config.py": CONFIG.format(name="GRPOConfig"),
         "trl/trainer/rloo_config.py": CONFIG.format(name="RLOOConfig"),
-        "trl/trainer/grpo_trainer.py": GRPO.replace("{unweighted}", unweighted).replace("{reduced}", reduced),
+        "trl/trainer/grpo_trainer.py": filled(GRPO, {"unweighted": unweighted, "reduced": reduced, "trains": trains}),
         "trl/trainer/rloo_trainer.py": RLOO.replace("{unweighted}", unweighted),
         "trl/experimental/__init__.py": "",
         "trl/experimental/filter/__init__.py": "",
@@ -349,7 +365,7 @@ def files(
     }
 
 
-def files_with_own_loss(parts: str = "self.current_gradient_accumulation_steps") -> dict[str, str]:
+def files_with_own_loss(parts: str = f"(self.current_gradient_accumulation_steps{IN_TRAINING})") -> dict[str, str]:
     """The tree with a derived trainer that has its own loss, and what that is divided by."""
     place = "trl/experimental/own"
     return {

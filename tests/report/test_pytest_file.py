@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,6 +76,25 @@ def test_a_failing_test_shows_the_numbers(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(file)]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "AssertionError: expected [1.0], observed [2.0]" in run.stdout
+
+
+def test_an_imported_name_can_be_assigned_again() -> None:
+    """A Ray actor is imported as a handle; the script takes its class under the same name."""
+    lines = [
+        "from __future__ import annotations",
+        "from math import sqrt",
+        "import math",
+        "",
+        "sqrt = sqrt",
+        "def run():",
+        "    return sqrt(4)",
+        "holds = run() == math.sqrt(9)",
+        "raise SystemExit(0 if holds else 1)",
+    ]
+    names: dict[str, Any] = {}
+    exec(as_pytest(finding(script=lines), VERL), names)  # noqa: S102 - a test file of this package
+    with pytest.raises(AssertionError):
+        names["test_msk001_estimator_default"]()
 
 
 def test_a_script_that_judges_nothing_is_no_test() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
+from rl_sentinel.adapters.folder_listing import FolderListing
 from rl_sentinel.adapters.relocation import SourceFiles, relocated
 from rl_sentinel.adapters.source_reads import line_of
 from rl_sentinel.core.errors import Absent, Unbindable
@@ -54,7 +55,6 @@ class Target:
     _cache: dict[Hashable, Any] = field(default_factory=dict)
     _located: dict[str, str] = field(default_factory=dict)
     _module_sizes: dict[str, int] = field(default_factory=dict)
-    _own_packages: dict[str, bool] = field(default_factory=dict)
     _own_modules: dict[str, ModuleType] = field(default_factory=dict)
 
     def has(self, path: str) -> bool:
@@ -83,10 +83,7 @@ class Target:
     def contains(self, path: str) -> bool:
         """Whether the dotted path begins with a package or module of the target's tree."""
         head = self.locate(path).partition(".")[0]
-        if head not in self._own_packages:
-            place = self.root / head
-            self._own_packages[head] = place.is_dir() or place.with_suffix(".py").is_file()
-        return self._own_packages[head]
+        return self._tree().is_folder([head]) or self._has_module([head])
 
     def replace(self, path: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Callable[[], None]:
         """Replace the function at a dotted path by ``wrap(function)``; return a function that restores it."""
@@ -168,14 +165,26 @@ class Target:
     def _is_in_place(self, parts: list[str]) -> bool:
         """Whether the tree has the module of a function or method, or a package with the next part of the path."""
         for size in range(max(1, len(parts) - 2), len(parts) + 1):
-            place = self.root.joinpath(*parts[:size])
-            if place.with_suffix(".py").is_file() or (place.is_dir() and size == len(parts)):
+            place, is_folder = parts[:size], self._tree().is_folder(parts[:size])
+            if self._has_module(place) or (is_folder and size == len(parts)):
                 return True
-            if place.is_dir():
-                names = place / "__init__.py"
-                if (place / parts[size]).is_dir() or (names.is_file() and parts[size] in names.read_text("utf-8")):
-                    return True
+            if is_folder and (self._tree().is_folder(parts[: size + 1]) or self._names_in_init(place, parts[size])):
+                return True
         return False
+
+    def _tree(self) -> FolderListing:
+        listing: FolderListing = self.cached(FolderListing, lambda: FolderListing(self.root))
+        return listing
+
+    def _has_module(self, parts: list[str]) -> bool:
+        """Whether the tree has a file of this module; a package is a folder."""
+        return self._tree().is_file([*parts[:-1], f"{parts[-1]}.py"])
+
+    def _names_in_init(self, parts: list[str], name: str) -> bool:
+        """Whether the ``__init__.py`` of a folder contains a name."""
+        file = [*parts, "__init__.py"]
+        read = self.root.joinpath(*file).read_text
+        return self._tree().is_file(file) and name in self.cached(("text", *file), lambda: read("utf-8"))
 
     def _split(self, path: str) -> tuple[str, list[str]]:
         """A dotted path as the path of its module, and the names after it."""
@@ -190,8 +199,7 @@ class Target:
     def _module_size(self, parts: list[str]) -> int:
         """The number of parts of a dotted path that are its module; 0 if the path has no module."""
         for size in range(len(parts), 0, -1):
-            place = self.root.joinpath(*parts[:size])
-            if place.with_suffix(".py").is_file() or (place / "__init__.py").is_file():
+            if self._has_module(parts[:size]) or self._tree().is_file([*parts[:size], "__init__.py"]):
                 return size
         return 0
 

@@ -6,6 +6,7 @@ import io
 import sys
 import tokenize
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from importlib.abc import PathEntryFinder
 from importlib.machinery import (
     EXTENSION_SUFFIXES,
@@ -176,7 +177,8 @@ def read_type_parameters(root: Path) -> None:
     """
     if sys.version_info >= (3, 12):
         return
-    vars(inspect)["ast"] = SimpleNamespace(**{**vars(ast), "parse": parse_source})  # findsource parses the file
+    # findsource parses the whole file for each class
+    vars(inspect)["ast"] = SimpleNamespace(**{**vars(ast), "parse": lru_cache(maxsize=16)(parse_source)})
     find = FileFinder.path_hook((ExtensionFileLoader, EXTENSION_SUFFIXES), (GenericLoader, SOURCE_SUFFIXES))
 
     def hook(path: str) -> PathEntryFinder:

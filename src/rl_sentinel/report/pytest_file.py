@@ -1,5 +1,6 @@
 """Render a finding as a pytest file that fails on the released code, passes once fixed, and needs no RL-Sentinel."""
 
+import ast
 import re
 import textwrap
 
@@ -35,11 +36,20 @@ def as_pytest(f: Finding, needs: Installation) -> str:
     imports = ""
     while match := _IMPORT.match(code):
         imports, code = imports + match.group(), code[match.end() :]
-    body = textwrap.indent(_PRINT.sub("", code).strip("\n"), "    ")
+    body = textwrap.indent(_global(imports, code) + _PRINT.sub("", code).strip("\n"), "    ")
     shown = ", ".join(f"{name} {{{numbers}}}" for name, numbers in _NUMBERS.findall(code))
     message = f', f"{shown}"' if shown else ""
     head = f"{install}\nfrom __future__ import annotations\n\n{imports}"
     return f"{head}\n\ndef test_{test_name(f)}():\n{body}\n    assert holds{message}\n"
+
+
+def _global(imports: str, code: str) -> str:
+    """A statement for the imported names that the code assigns again: in a function they would be local, and unset."""
+    nodes = [node for node in ast.parse(imports).body if isinstance(node, ast.Import | ast.ImportFrom)]
+    imported = {alias.asname or alias.name for node in nodes for alias in node.names}
+    targets = [target for node in ast.parse(code).body if isinstance(node, ast.Assign) for target in node.targets]
+    names = sorted(imported & {target.id for target in targets if isinstance(target, ast.Name)})
+    return f"global {', '.join(names)}\n" if names else ""
 
 
 def test_name(f: Finding) -> str:

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Literal
 
+import pytest
 import torch
 from torch import Tensor
 
 from rl_sentinel.audit.engine.executor import Asker
-from rl_sentinel.audit.engine.judge import search, smoke_check
+from rl_sentinel.audit.engine.judge import names_of_expectations, search, smoke_check
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.case import Case
 from rl_sentinel.core.codec import Inputs
@@ -93,6 +95,23 @@ def test_a_drawn_batch_is_asked_once_for_all_laws_unless_fresh() -> None:
     assert (first.tried, len(calls)) == (once, once)
     search(replace(drawn, expect=_twice), ask, "default", seed=0, budget=4)
     assert len(calls) == 3 * once
+
+
+@pytest.mark.parametrize("fails", ["on-one-case", "on-all-cases"])
+def test_other_outputs_are_compared_on_later_cases(fails: Literal["on-one-case", "on-all-cases"]) -> None:
+    """``late`` breaks only on batches with more rows than the first that breaks ``early``."""
+
+    def expect(_ask: Ask, case: Case) -> Iterator[Expectation]:
+        for name, rows in (("early", 1), ("late", 3), ("never", 99)):
+            yield Equal(name, torch.zeros(1), torch.full((1,), float(case.batch.rows >= rows)))
+
+    law = replace(_counted(fits=1), expect=expect, fails=fails)
+    ask = Asker(specimen(lambda b: b.reward.unsqueeze(1) * b.mask, reads="reward mask"), {})
+    judgment = search(law, ask, "default", seed=0, budget=4)
+    assert judgment.found is not None
+    assert judgment.found.expectation.name == "early"
+    names = names_of_expectations(law, ask, judgment.found, judgment.later)
+    assert names == ((("early", "late"), ("never",)) if fails == "on-one-case" else (("early",), ()))
 
 
 def _same(ask: Ask, case: Case) -> Iterator[Expectation]:

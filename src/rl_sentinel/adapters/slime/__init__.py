@@ -24,8 +24,9 @@ IMPORTED = (
 SETUP = (
     "import torch.distributed as dist",
     "from megatron.core import parallel_state",
-    'dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)',
-    "parallel_state.initialize_model_parallel()",
+    "if not dist.is_initialized():  # several tests may share a process",
+    '    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)',
+    "    parallel_state.initialize_model_parallel()",
 )
 
 #: The modules with boundaries, in the order in which they are bound.

@@ -10,8 +10,10 @@ from rl_sentinel.core.boundary import Boundary, Unbound
 #: The modules with boundaries, in the order in which they are bound.
 MODULES = """
 scoring unscored_rewards rollout_metrics completions_table distillation_table checkpoints samplers rollout_batch
-sampler_ranks sampling generation_defaults inline_prompts inline_logs engine_log_probs engine_weights early_losses
-early_steps losses gmpo dppo sdpo sdpo_scoring teacher_prompts self_distillation ssd minillm server_distillation
+sampler_ranks sampling paged_sampling generation_defaults inline_prompts inline_logs engine_log_probs engine_weights
+early_losses
+early_steps losses evaluated_losses gmpo dppo sdpo sdpo_scoring teacher_prompts self_distillation ssd minillm
+server_distillation
 weighted_distillation async_scoring async_options async_loss async_router token_budget rollout_queue async_metrics
 async_distillation log_probs updates preferences reward_model reward_head kto kto_pairs bco pair_accumulation
 precomputed evaluated_references reference_policies pair_ranks pair_evaluation pair_logits logit_metrics supervised
@@ -19,7 +21,7 @@ supervised_parts virtual_tokens vision_inputs router_loss early_supervised datas
 collated_labels packing reply_collator sleeping_engine engine_options
 nash_md self_play online_dpo online_dpo_loop online_dpo_rows a2po templates chatml tool_counts tool_loop tool_support
 training_templates template_variants response_parsing log_averages distillation distillation_steps buffered_rollouts
-buffered_steps fused_distillation liger_losses universal_logits merged_tokens ppo ppo_loop rloo_loop
+buffered_steps fused_distillation liger_losses wrapped_losses universal_logits merged_tokens ppo ppo_loop rloo_loop
 """
 
 _of_modules = boundaries_of(__name__, MODULES)

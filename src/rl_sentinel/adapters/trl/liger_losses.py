@@ -48,7 +48,7 @@ def _name(name: str) -> str:
     return f"{name}, Liger"
 
 
-def _fused(target: Target, trainer: str) -> Settings:
+def fused_setting(target: Target, trainer: str) -> Settings:
     """The setting with which a trainer computes its loss by the fused kernel."""
     earlier = target.has(trainer) and f"args.{FUSED[1]}" in source_of(target.find(f"{trainer}.__init__"))
     return {FUSED[earlier]: True}
@@ -61,7 +61,7 @@ def _grpo(target: Target) -> Iterator[Boundary | Unbound]:
     for name in GRPO_FAMILIES:
         family = losses.release_family(target, name, plain)
         if family is not None:
-            own = replace(family, settings={**family.settings, **_fused(target, GRPO)})
+            own = replace(family, settings={**family.settings, **fused_setting(target, GRPO)})
             yield from bindable(
                 target, _of_hidden_states(losses.grpo(target, plain, name, own), target, path, name, own)
             )
@@ -84,11 +84,12 @@ def _of_hidden_states(made: Boundary, target: Target, path: str, name: str, fami
         settings={_name(name): family.settings},
         claims=RATIO | ROW | family.claims | definitions,
         requires=(*made.requires, tokens_have_probabilities),
-        domain=_with_probability,
+        domain=with_probability,
     )
 
 
-def _with_probability(batch: Batch) -> Batch:
+def with_probability(batch: Batch) -> Batch:
+    """The batch, whose trained tokens have probabilities."""
     return trains_with_probability(batch, rows=False)
 
 
@@ -96,7 +97,7 @@ def _preferences(target: Target, path: str, families: Mapping[str, PairFamily]) 
     """Boundaries of a training step for each family; :mod:`preferences` reports trainers that cannot be built."""
     step = kto.training_step if path == kto.KTO else preferences.training_step
     own = {
-        _name(n): replace(family, settings={**family.settings, **_fused(target, path)}, needs="LigerFusedLinear")
+        _name(n): replace(family, settings={**family.settings, **fused_setting(target, path)}, needs="LigerFusedLinear")
         for n, family in families.items()
     }
     for found in preferences.families_of(target, path, own):

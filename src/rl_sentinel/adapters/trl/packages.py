@@ -42,6 +42,8 @@ fsspec==2025.10.0
 
 _BEFORE_1_0 = _WITH_TRANSFORMERS_4 + "transformers==4.57.6 tokenizers==0.22.2"
 
+_BEFORE_0_20 = _WITH_TRANSFORMERS_4 + "transformers==4.51.3 tokenizers==0.21.4"
+
 #: For releases that do not import Liger's layers, which need a GPU.
 _LIGER = " liger-kernel==0.8.5"
 
@@ -60,7 +62,8 @@ truststore==0.10.5
 """
     + _LIGER,
     "0.20": _BEFORE_1_0 + _LIGER,
-    "0.12": _WITH_TRANSFORMERS_4 + "transformers==4.51.3 tokenizers==0.21.4",
+    "0.18": _BEFORE_0_20 + _LIGER,
+    "0.12": _BEFORE_0_20,
     "0.0": _BEFORE_1_0,
 }
 

@@ -3,6 +3,7 @@
 import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -34,9 +35,17 @@ KINDS: Mapping[str, tuple[str, Callable[[int], object]]] = {
     "texts of digits": ("string", str),
 }
 
+#: Parts of a message that may have the text: a template writes the text before a call as a thought.
+TEXTS = ("content", "thinking", "reasoning_content")
+
 _SAYS = (
     "grpo_trainer.py, _generate: parse_response gives the calls of a sampled reply, and _tool_call_loop passes their "
     "arguments to the tools"
+)
+
+_TEXTS = (
+    "grpo_trainer.py, _generate: parse_response gives the message of a sampled reply, whose content reward functions "
+    "read, and which the chat template renders again before the results of tools"
 )
 
 
@@ -53,6 +62,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     if names:
         compile_templates(target, names, (ORIGINAL,))
         yield from bindable(target, *(_parsed(names, kind) for kind in KINDS))
+        yield from bindable(target, *(_texts(names, calls=calls) for calls in (False, True)))
 
 
 def parsed_calls(
@@ -69,15 +79,10 @@ def parsed_calls(
     all calls of the reply, they count as parsed.
     """
     type_, argument = KINDS[kind]
-    schema = {"type": "object", "properties": {"place": {"type": type_, "description": "a place"}}}
-    tools = [{"type": "function", "function": {"name": "look", "description": "a look", "parameters": schema}}]
+    tools = [_tool(type_)]
     found: dict[str, list[list[int]]] = {}
     for name in names:
-        tokenizer = make_character_tokenizer()
-        tokenizer.chat_template = parse.__globals__[name + ORIGINAL]
-        adds(tokenizer)
-        if (schema_of_reply := getattr(tokenizer, SCHEMA, None)) is not None:
-            tokenizer.parse_response = partial(_read_ids, tokenizer, schema_of_reply)
+        tokenizer = _tokenizer(parse, adds, name)
         found[name] = []
         for row in rows:
             expected = [argument(token) for token in row["tokens"]]
@@ -88,6 +93,54 @@ def parsed_calls(
             kept = [own and not more for own in same]
             found[name].append([token if own else -1 for own, token in zip(kept, row["tokens"], strict=True)])
     return found
+
+
+def parsed_texts(
+    parse: Callable[..., dict[str, Any]],
+    adds: Callable[[Any], Any],
+    rows: list[dict[str, list[int]]],
+    names: list[str],
+    *,
+    calls: bool,
+) -> dict[str, list[list[int]]]:
+    """Parse replies with a text, and with ``calls`` also with a call after it, with each template.
+
+    Returns, per template and row, the tokens of the text, or -1 where the parser returns another text. A text that the
+    template does not write unchanged counts as parsed, and so does one that the parser reads as a thought.
+    """
+    tools = [_tool("string")]
+    found: dict[str, list[list[int]]] = {}
+    for name in names:
+        tokenizer = _tokenizer(parse, adds, name)
+        found[name] = []
+        for row in rows:
+            text = " ".join(map("w{}".format, row["tokens"]))
+            message: dict[str, Any] = {"role": "assistant", "content": text}
+            if calls:
+                message["tool_calls"] = [_call("w0")]
+            reply = _reply(parse, tokenizer, tools, message)
+            kept = reply is None or text not in reply[0] or text in [reply[1].get(part) for part in TEXTS]
+            found[name].append([token if kept else -1 for token in row["tokens"]])
+    return found
+
+
+def _tokenizer(parse: Callable[..., Any], adds: Callable[[Any], Any], name: str) -> Any:  # noqa: ANN401 - of transformers
+    """A tokenizer with a template and the parser of its replies."""
+    tokenizer = make_character_tokenizer()
+    tokenizer.chat_template = parse.__globals__[name + ORIGINAL]
+    adds(tokenizer)
+    if (schema_of_reply := getattr(tokenizer, SCHEMA, None)) is not None:
+        tokenizer.parse_response = partial(_read_ids, tokenizer, schema_of_reply)
+    return tokenizer
+
+
+def _tool(type_: str) -> dict[str, Any]:
+    schema = {"type": "object", "properties": {"place": {"type": type_, "description": "a place"}}}
+    return {"type": "function", "function": {"name": "look", "description": "a look", "parameters": schema}}
+
+
+def _call(place: object) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": "look", "arguments": {"place": place}}}
 
 
 def _read_ids(tokenizer: Any, schema: Schema, ids: list[int] | str, **_options: object) -> Any:  # noqa: ANN401 - of transformers
@@ -102,20 +155,29 @@ def _calls(
     expected: list[object],
 ) -> list[object] | None:
     """The arguments of the calls that are parsed from a reply; None if the template does not write all of them."""
-    calls = [{"type": "function", "function": {"name": "look", "arguments": {"place": one}}} for one in expected]
+    talk = {"role": "assistant", "content": "", "tool_calls": [_call(one) for one in expected]}
+    found = _reply(parse, tokenizer, tools, talk)
+    if found is None or found[0].count("place") != len(expected):
+        return None
+    return [_argument(call) for call in found[1].get("tool_calls") or []]
+
+
+def _reply(
+    parse: Callable[..., dict[str, Any]],
+    tokenizer: Any,  # noqa: ANN401 - of transformers
+    tools: list[dict[str, Any]],
+    message: dict[str, Any],
+) -> tuple[str, dict[str, Any]] | None:
+    """The text of a reply with this message, and its parsed form; None if the template does not write it."""
     asked: list[dict[str, Any]] = [{"role": "user", "content": "a question"}]
-    talk = [*asked, {"role": "assistant", "content": "", "tool_calls": calls}]
-    whole = rendered(tokenizer.chat_template, talk, tools=tools)
+    whole = rendered(tokenizer.chat_template, [*asked, message], tools=tools)
     before = rendered(tokenizer.chat_template, asked, tools=tools, add_generation_prompt=True)
     if whole is None or before is None or not whole.startswith(before):
         return None
     reply = whole[len(before) :].rstrip()
-    if reply.count("place") != len(calls):
-        return None
     options = {"prefix": ids_of(tokenizer, before), "tools": tools}
     takes = inspect.signature(parse).parameters
-    message = parse(tokenizer, ids_of(tokenizer, reply), **{n: v for n, v in options.items() if n in takes})
-    return [_argument(call) for call in message.get("tool_calls") or []]
+    return reply, parse(tokenizer, ids_of(tokenizer, reply), **{n: v for n, v in options.items() if n in takes})
 
 
 def _argument(call: dict[str, Any]) -> object:
@@ -145,4 +207,16 @@ def _parsed(names: list[str], kind: str) -> Boundary:
         reach="tools",
         requires=(no_empty_response,),
         domain=a_few_rows,
+    )
+
+
+def _texts(names: list[str], *, calls: bool) -> Boundary:
+    made, kind = _parsed(names, "texts"), "texts before calls" if calls else "texts"
+    (step,) = made.steps
+    arguments = {n: codec for n, codec in step.arguments.items() if n != "kind"} | {"calls": Knob("calls")}
+    return replace(
+        made,
+        steps=(replace(step, call=parsed_texts, arguments=arguments),),
+        settings={f"replies with {kind}": {"calls": calls}},
+        claims=claims(_TEXTS, conserves=True),
     )

@@ -85,14 +85,15 @@ class Answer(dict[str, Tensor]):
 class Scores:
     """A fake forward pass of a reward model: the score of a sequence is the sum of its tokens' log-probs."""
 
-    def __init__(self, logprobs: Tensor) -> None:
-        """Store ``[B, T]`` log-probs of the response tokens; other tokens count as 0."""
+    def __init__(self, logprobs: Tensor, outputs: int = 1) -> None:
+        """Store ``[B, T]`` log-probs of the response tokens (other tokens count as 0) and the outputs of the head."""
         before, after = logprobs.new_zeros(FIRST), logprobs.new_zeros(VOCABULARY - FIRST - logprobs.numel())
-        self.table = torch.cat([before, logprobs.flatten(), after])
+        self.table, self.outputs = torch.cat([before, logprobs.flatten(), after]), outputs
 
     def __call__(self, input_ids: Tensor, attention_mask: Tensor, **_more: object) -> Answer:
-        """Scores ``[B, 1]``."""
-        return Answer(logits=(self.table[input_ids] * attention_mask).sum(1, keepdim=True))
+        """Scores ``[B, 1]``; further outputs of the head are 0."""
+        scores = (self.table[input_ids] * attention_mask).sum(1, keepdim=True)
+        return Answer(logits=torch.cat([scores, scores.new_zeros(len(scores), self.outputs - 1)], 1))
 
 
 def make_reward_trainer(trainer: Callable[..., Any], **settings: Any) -> Any:  # noqa: ANN401 - a trainer
@@ -125,7 +126,8 @@ def train_on_scores(
 
     The score of a sequence is the sum of its ``logprobs``.
     """
-    learner.model.forward = Scores(logprobs)
+    head = getattr(learner.model, "score", None)
+    learner.model.forward = Scores(logprobs, 1 if head is None else len(head.weight))
     return train_one_batch(entry, learner, learner.data_collator(features))
 
 
@@ -138,19 +140,32 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         yield Unbound(path, "policy-loss", why)
         return
     source = inspect.getsource(inspect.getmodule(target.find(REWARD)))  # type: ignore[arg-type]  # a class has a module
-    names = next((pair for pair in COLUMNS if f'"{pair[0]}"' in source), None)
+    names = columns_of(source)
     known = fields_of(target, REWARD)
     if names is None or "max_length" not in known:
         return
     for name, settings in FAMILIES.items():
         if all(CENTERING[key] in known for key in set(settings) & set(CENTERING)):
-            yield from bindable(target, _step(path, name, settings, names, source))
+            yield from bindable(target, training_step(name, settings, names, source))
 
 
-def _step(path: str, name: str, settings: Settings, names: tuple[str, ...], source: str) -> Boundary:
+def columns_of(source: str) -> tuple[str, str] | None:
+    """The columns of the tokenized data set that the source of a release reads; None if they are unknown."""
+    return next((pair for pair in COLUMNS if f'"{pair[0]}"' in source), None)
+
+
+def training_step(
+    name: str,
+    settings: Settings,
+    names: tuple[str, ...],
+    source: str,
+    make: Callable[..., Any] = make_reward_trainer,
+) -> Boundary:
+    """The boundary of a training step under these settings, of the trainer that ``make`` builds."""
+    path = f"{REWARD}.compute_loss"
     fields = {CENTERING[key]: IfSet(key) for key in settings if key in CENTERING}
     built = Object(
-        make_reward_trainer,
+        make,
         {"trainer": Constant(Function(REWARD)), **fields},
         at={"trainer": "__class__", **{field: f"args.{field}" for field in fields}},
         shared=True,

@@ -136,7 +136,7 @@ class HeadedPolicy:
         before = hidden.new_zeros(len(hidden), input_ids.shape[1] - hidden.shape[1] - 1, size)
         return SimpleNamespace(last_hidden_state=torch.cat([before, hidden, torch.zeros_like(hidden[:, :1])], 1))
 
-    model = base_model
+    model = forward = base_model
 
 
 def make_language_model() -> Any:  # noqa: ANN401 - a model of transformers

@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stdout
 from types import SimpleNamespace
 from typing import Any
@@ -33,7 +33,7 @@ _DOCS = (
     "two updates, less the samples that are left"
 )
 
-#: Turns of the event loop per sample; after them, all tasks wait.
+#: Turns of the event loop per sample; if nothing changes for so many, all tasks wait.
 _TURNS = 40
 
 
@@ -150,17 +150,21 @@ async def _session(owner: Any, rows: int, finished: int, staleness: int, unfinis
         about = {"sample_id": str(number), "epoch": 0, "agent_loop_output_list": [], "rollout_status": {}}
         rollouter.pending_queue.put_nowait(SimpleNamespace(full_batch=batch, **about))
     work = asyncio.create_task(rollouter._processor_worker())  # noqa: SLF001
+
+    def state() -> tuple[int, ...]:
+        return rollouter.pending_queue.qsize(), len(servers.seen), len(servers.held), len(queue.samples)
+
     for version in range(1, finished + 1):
-        await _settle(total)
+        await _settle(state, total)
         if rollouter.lock.locked():  # a drain that holds the lock until every sample is generated
             servers.release()
-            await _settle(total)
+            await _settle(state, total)
         del queue.samples[:rows]
         await _update(rollouter, version)
         servers.release()
-    await _settle(total)
+    await _settle(state, total)
     servers.release()
-    await _settle(total)
+    await _settle(state, total)
     if work.done():
         work.result()  # raises the exception of the worker
     work.cancel()
@@ -168,9 +172,15 @@ async def _session(owner: Any, rows: int, finished: int, staleness: int, unfinis
     return len(servers.seen)
 
 
-async def _settle(total: int) -> None:
+async def _settle(state: Callable[[], object], total: int) -> None:
+    """Let the tasks run until the state has not changed for some turns of the event loop, or all turns are used."""
+    seen, unchanged = state(), 0
     for _ in range(_TURNS * total):
         await asyncio.sleep(0)
+        unchanged = unchanged + 1 if state() == seen else 0
+        if unchanged == _TURNS:
+            return
+        seen = state()
 
 
 async def _update(rollouter: Any, version: int) -> None:  # noqa: ANN401 - an instance of the target

@@ -37,23 +37,17 @@ class Break:
 class Judgment:
     """The result of a search for a counterexample.
 
-    For a law that fails ``"on-one-case"``, all expectations are compared on the first broken case and on the leading
-    cases after it, so that a finding at one output does not hide another's. For a law that fails ``"on-all-cases"``,
-    ``broken`` is the expectation of ``found``, and ``held`` is empty.
-
     Attributes:
         tried: number of cases that were compared.
         found: the counterexample, or None.
         reason: why no case was compared; may be empty.
-        broken: names of the expectations that broke on any of these cases; empty without a counterexample.
-        held: names of the other expectations; empty without a counterexample.
+        later: for a law that fails ``"on-one-case"``, the first broken case and the leading cases after it.
     """
 
     tried: int
     found: Break | None
     reason: str = ""
-    broken: tuple[str, ...] = ()
-    held: tuple[str, ...] = ()
+    later: Sequence[Case] = ()
 
 
 def prepare(pairs: Iterable[tuple[Law, Domain]], seed: int, budget: int) -> None:
@@ -93,11 +87,10 @@ def search(  # noqa: PLR0913 - what decides the cases
             first = first or result
             if law.fails == "on-one-case":
                 later = cases[number : max(number + 1, selected.leading)]
-                worst = _worst(law, ask, result, later[1:])
-                return Judgment(tried, worst, "", *_names_of_expectations(law, ask, later, worst.expectation.name))
+                return Judgment(tried, _worst(law, ask, result, later[1:]), later=later)
         elif law.fails == "on-all-cases":
             return Judgment(tried, None)  # one case that holds is enough
-    return Judgment(tried, first, broken=(first.expectation.name,)) if first else _no_break(tried, raised)
+    return Judgment(tried, first) if first else _no_break(tried, raised)
 
 
 def _no_break(tried: int, raised: list[Exception]) -> Judgment:
@@ -125,15 +118,16 @@ def _worst(law: Law, ask: Asker, first: Break, cases: Iterable[Case]) -> Break:
     return next((b for b in later if law.own_level(b.case) == "fault"), first)
 
 
-def _names_of_expectations(
-    law: Law, ask: Asker, cases: Iterable[Case], first: str
+def names_of_expectations(
+    law: Law, ask: Asker, found: Break, later: Iterable[Case]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names of the expectations that break on some case, and the names of those that hold on all cases.
 
-    Both are in order of appearance.
+    All expectations are compared on the ``later`` cases of a judgment, so that a finding at one output does not hide
+    another's. Both results are in order of appearance.
     """
-    broken, compared = {first: None}, dict[str, None]()
-    for case in cases:
+    broken, compared = {found.expectation.name: None}, dict[str, None]()
+    for case in later:
         with suppress(Exception):  # an error on a later case does not change the finding
             for expectation in law.expect(ask, case):
                 name = expectation.name

@@ -15,7 +15,15 @@ from rl_sentinel.audit.engine.equal_calls import EqualCalls
 from rl_sentinel.audit.engine.evidence import evidence
 from rl_sentinel.audit.engine.executor import Asker, Misbehaved
 from rl_sentinel.audit.engine.function_filter import entry_matches, in_file_of, path_matches
-from rl_sentinel.audit.engine.judge import Break, call_all, recheck, search, smallest, smoke_check
+from rl_sentinel.audit.engine.judge import (
+    Break,
+    call_all,
+    names_of_expectations,
+    recheck,
+    search,
+    smallest,
+    smoke_check,
+)
 from rl_sentinel.audit.repro.literal import Unwritable
 from rl_sentinel.audit.repro.provenance import Marker, views
 from rl_sentinel.audit.repro.recorded_run import ScriptRecorder
@@ -149,8 +157,9 @@ class Unit:
                 if judgment.found is None:
                     outcome = "holds" if judgment.tried else "not-applicable"
                     return self._verdict(law, outcome, tried=judgment.tried, reason=judgment.reason)
+                broken, held = names_of_expectations(law, ask, judgment.found, judgment.later)
                 found = smallest(law, ask, judgment.found)
-            outputs = {"broken": list(judgment.broken), "held": list(judgment.held)}
+            outputs = {"broken": list(broken), "held": list(held)}
             record = self._evidence(law, found) | {"outputs": outputs}
             return self._verdict(law, "broken", tried=judgment.tried, evidence=record)
         except Exception as error:  # noqa: BLE001 - any exception of the target becomes the reason

@@ -4,10 +4,11 @@
 # - A deviation that is no more than the rounding of the rewards is 0, for advantages and for the log.
 # - The mean gap to the sampler is the mean over the tokens of all processes.
 # - Logged means of micro-batches are pooled by their number of tokens.
+# - The reference of a model that is passed as an object has the weights of this model.
 
 from replaced import replaced
 
-from trl.trainer.utils import CountedMean, with_pooled_means
+from trl.trainer.utils import CountedMean, with_copied_reference, with_pooled_means
 
 _MEAN = "(totals[0] / totals[1].clamp(min=1.0)).item()"
 _ZERO = "(std_rewards <= 1e-6 * rewards.nan_to_num().abs().max().clamp(min=1.0))"
@@ -34,3 +35,4 @@ GRPOTrainer._generate_and_score_completions = replaced(
         " / self.accelerator.gather(torch.tensor(float(delta.numel()), device=device)).sum().clamp(min=1.0)).item()",
     },
 )
+GRPOTrainer.__init__ = with_copied_reference(GRPOTrainer.__init__)

@@ -1,9 +1,10 @@
 # Corrections of trl/trainer/kto_trainer.py (1.16.0): a method of which a few expressions are replaced.
 # - Logged means of micro-batches are pooled by their number of responses or tokens, and the margin is of pooled means.
+# - The reference of a model that is passed as an object has the weights of this model.
 
 from replaced import replaced
 
-from trl.trainer.utils import CountedMean, with_pooled_means
+from trl.trainer.utils import CountedMean, with_copied_reference, with_pooled_means
 
 _COUNTS = {"(entropy_sum / total_tokens).item() if total_tokens > 0 else 0.0": "total_tokens"}
 for _side in ("chosen", "rejected"):
@@ -29,3 +30,4 @@ def _compute_loss(self, model, inputs, return_outputs):
 
 
 KTOTrainer._compute_loss = _compute_loss
+KTOTrainer.__init__ = with_copied_reference(KTOTrainer.__init__)
