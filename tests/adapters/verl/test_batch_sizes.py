@@ -13,6 +13,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, batch_sizes
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.laws.nonsense_accepted import LAW as CFG003
 from rl_sentinel.laws.setting_arrives_changed import LAW as CFG004
 
 BASE = """
@@ -73,7 +74,7 @@ def _load(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
     }
     target = loads(FRAMEWORK, tree, {"omegaconf/__init__.py": OMEGACONF})
     made = [one for one in batch_sizes.boundaries(target) if isinstance(one, Boundary)]
-    return target, {one.path.rpartition(".")[2]: one for one in made}
+    return target, {one.path.rpartition(".")[2]: one for one in made if "accepted" not in one.outputs}
 
 
 def test_settings_and_round_trips(loads: Loads) -> None:
@@ -114,3 +115,35 @@ def test_critic_without_responses(loads: Loads, setting: str, found: bool) -> No
     """A critic whose configuration does not have the number of responses."""
     target, workers = _load(loads)
     check_verdict(CFG004, workers["CriticWorker"], setting, target, found=found)
+
+
+REFUSES = """
+            rows, micro = own.ppo_mini_batch_size, own.ppo_micro_batch_size_per_gpu
+            if CONDITION:
+                raise ValueError("mini-batch and micro-batch")
+"""
+
+
+@pytest.mark.parametrize(
+    ("condition", "found"),
+    [
+        ("micro is not None and rows % micro", False),
+        ("own.ppo_micro_batch_size is not None and rows % micro", True),  # only if the size is given over all ranks
+        ("micro is not None and rows < micro", True),
+        ("micro is not None", True),
+    ],
+)
+def test_sizes_of_micro_batches_that_a_worker_refuses(loads: Loads, condition: str, found: bool) -> None:
+    source = rewritten(ACTOR, SOUND) + REFUSES.replace("CONDITION", condition)
+    config = {"actor_rollout_ref": {"actor": {"fsdp_config": {"fsdp_size": -1}}, "rollout": {}, "ref": {}}}
+    tree = {
+        "verl/workers/base.py": BASE,
+        "verl/workers/fsdp_workers.py": source,
+        "verl/trainer/config/ppo_trainer.yaml": json.dumps(config),
+        "verl/trainer/__init__.py": "",
+    }
+    target = loads(FRAMEWORK, tree, {"omegaconf/__init__.py": OMEGACONF})
+    made = [one for one in batch_sizes.boundaries(target) if isinstance(one, Boundary)]
+    (bound,) = (one for one in made if "accepted" in one.outputs)
+    check_round_trips(target, [bound])
+    check_verdict(CFG003, bound, "equal micro-batches", target, found=found)

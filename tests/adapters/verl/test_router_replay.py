@@ -97,6 +97,34 @@ def test_routes_of_the_first_chunk(loads: Loads) -> None:
     check_verdict(TOK001, boundary, "second stage in chunks", target, found=True)
 
 
+PACK = """
+    import torch
+
+    def preprocess_thd_engine(rows, use_fp8_padding=False):
+        packed = []
+        for row in rows.unbind():
+            more = -len(row) % 4 if use_fp8_padding else 0
+            packed += [row, row.new_zeros(more, *row.shape[1:])]
+        return torch.cat(packed), None
+"""
+
+
+@pytest.mark.parametrize(("padded", "found"), [('tf_config.fp8 == "hybrid"', False), ("False", True), ("True", False)])
+def test_routes_of_padded_sequences(loads: Loads, padded: str, found: bool) -> None:
+    """In FP8, a router gets routes with the padding that the model's tokens have."""
+    packed = f"preprocess_thd_engine(layers_topk_idx, use_fp8_padding={padded})[0]"
+    source = SET.replace("PLACE", PLACE).replace("CHUNK", "vp_rank")
+    source = source.replace("layers_topk_idx.values() if PACKED", f"{packed} if layers_topk_idx.is_nested")
+    tree = files()
+    tree["verl/utils/megatron/router_replay_patch.py"] = PATCH
+    tree["verl/utils/megatron/router_replay_utils.py"] = PACK + source
+    target = loads(FRAMEWORK, tree)
+    bound = the_only(router_replay.boundaries(target))
+    (setting,) = router_replay.FP8
+    check_verdict(TOK001, bound, setting, target, found=found)
+    check_verdict(TOK001, bound, "a dense layer", target, found=padded == "True")
+
+
 def test_releases_without_replay(loads: Loads) -> None:
     """Have no such boundary."""
     assert not list(router_replay.boundaries(loads(FRAMEWORK, files())))

@@ -8,6 +8,7 @@ from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, server_clients
 from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.laws.conversation_tokens_differ import LAW as TOK001
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
 
 CLIENT = """
@@ -86,3 +87,17 @@ def test_reads_back(loads: Loads) -> None:
 def test_faults(loads: Loads, setting: str, broken: dict[str, str]) -> None:
     target, boundary = _bound(loads, **broken)
     check_verdict(PLC004, boundary, setting, target, found=bool(broken))
+
+
+@pytest.mark.parametrize(
+    ("experts", "found"),
+    [
+        (SOUND["EXPERTS"], False),
+        ("part.routed_experts", False),  # at the right positions, although of new weights
+        ("whole.routed_experts, part.routed_experts", True),  # those of the first tokens twice
+        ("whole.routed_experts", True),  # none for the tokens after the interruption
+    ],
+)
+def test_positions_of_experts(loads: Loads, experts: str, found: bool) -> None:
+    target, boundary = _bound(loads, EXPERTS=experts)
+    check_verdict(TOK001, boundary, "a limit in the request", target, found=found)

@@ -35,7 +35,7 @@ data_source datasets conversations rollout generation rollout_loop trajectories 
 asynchronous_rollout buffered_rollout evaluation advantages distillation teacher_server correction kl logprobs
 fp8_weights critic
 losses updates weight_updates context_parallel metrics packing routing_replay checkpoints option_defaults
-learning_rates fsdp fsdp_train fsdp_weights rollout_pauses loaded_weights model_copies engine_options
+learning_rates chained_optimizers fsdp fsdp_train fsdp_weights rollout_pauses loaded_weights model_copies engine_options
 recurrent_layers
 """
 

@@ -71,7 +71,7 @@ def rates(  # noqa: PLR0913 - options of the command line
     """
     optimizer = SimpleNamespace(param_groups=[{"lr": 0.0}])
     with replaced_globals(build.__globals__, OptimizerParamScheduler=MegatronSchedule):
-        schedule = build(_arguments(kind, warm_up, updates, floor, share=share), optimizer)
+        schedule = build(schedule_arguments(kind, warm_up, updates, floor, share=share), optimizer)
     return rates_of(optimizer, lambda: schedule.step(increment=_UPDATE), count)
 
 
@@ -89,7 +89,7 @@ def rates_of_restart(  # noqa: PLR0913 - options of the command line
     update; ``updates`` and ``counted``: the number of finished updates, and the number that the restarted run counts.
     Every rate of the cosine schedule and of a warm-up differs from the previous rate.
     """
-    args = _arguments("constant" if warm_up else "cosine", warm_up, updates, floor, share=False)
+    args = schedule_arguments("constant" if warm_up else "cosine", warm_up, updates, floor, share=False)
     columns: dict[str, list[float]] = {"rates": [], "resumed": [], "updates": [], "counted": []}
     with replaced_globals(
         initialize.__globals__,
@@ -122,7 +122,8 @@ def _restore(_model: object, optimizer: Any, schedule: Any, **_about: object) ->
     return optimizer.saved_updates, 0
 
 
-def _arguments(kind: str, warm_up: int, updates: int, floor: float, *, share: bool) -> SimpleNamespace:
+def schedule_arguments(kind: str, warm_up: int, updates: int, floor: float, *, share: bool) -> SimpleNamespace:
+    """The options of the command line that slime's schedule reads, and the number of finished updates."""
     return SimpleNamespace(
         num_rollout=updates * _UPDATE // (_PROMPTS * _RESPONSES),
         rollout_batch_size=_PROMPTS,

@@ -15,11 +15,12 @@ import torch
 from rl_sentinel.adapters.kit.arriving_settings import arriving_outputs
 from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
-from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, knobs
+from rl_sentinel.adapters.kit.result_forms import Accepted
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, constants, knobs
 from rl_sentinel.adapters.process_group import parallel_state_of_one_process
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.config_files import default_config, untraced
-from rl_sentinel.core.boundary import Boundary, Unbound, one_call
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
@@ -53,6 +54,13 @@ FAMILIES: Mapping[str, tuple[Settings, str]] = {
 #: Several responses of a prompt. The first releases count micro-batches in prompts, so their size is not claimed.
 SEVERAL: Settings = {name: size for name, size in {**_PLAIN, "n": 4}.items() if name != "ppo_micro_batch_size"}
 
+#: Setting -> the rows of a micro-batch, of a mini-batch of 16 rows on one rank, and why a worker must refuse it.
+MICRO_BATCHES: Mapping[str, tuple[int, str]] = {
+    "equal micro-batches": (4, ""),
+    "unequal micro-batches": (6, "the loss is divided by the number of whole micro-batches, and the last is smaller"),
+    "a micro-batch above the mini-batch": (32, "the loss is divided by the number of whole micro-batches, which is 0"),
+}
+
 #: Key of the result -> the option whose value must arrive there.
 _PLACES = {"prompts of a mini-batch": "ppo_mini_batch_size", "rows of a micro-batch": "ppo_micro_batch_size"}
 
@@ -60,6 +68,10 @@ _DOCS = (
     "docs/examples/config.rst, ppo_mini_batch_size: split for updates, a global number across all workers; "
     "ray_trainer.py, _validate_config: compared with train_batch_size, in prompts; fsdp_workers.py, __init__: "
     "rollout.n responses of each prompt, shared by the data-parallel ranks"
+)
+_DIVIDES = (
+    "fsdp_workers.py, __init__: normalized ppo_mini_batch_size should be divisible by ppo_micro_batch_size_per_gpu; "
+    "dp_actor.py and dp_critic.py, before 0.8: the gradient accumulates over mini-batch // micro-batch"
 )
 
 
@@ -71,6 +83,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     for path, section in WORKERS.items():
         if target.has(path) and not target.fails(path):
             yield from try_bind(target, path, "config", partial(_sizes, target, path, section))
+            if path.startswith(FSDP):
+                yield from try_bind(target, path, "config", partial(_micro_batches, target, path, section))
 
 
 class Mesh:
@@ -196,4 +210,42 @@ def _sizes(target: Target, path: str, section: str) -> Iterator[Boundary]:
         settings=settings,
         claims=claims(_DOCS),
         reach=f"{own}.ppo_mini_batch_size on several ranks; rollout.n above 1",
+    )
+
+
+def _micro_batches(target: Target, path: str, section: str) -> Iterator[Boundary]:
+    """The boundary of the sizes of micro-batches that a worker accepts, in releases that have them per rank."""
+    if "ppo_micro_batch_size_per_gpu" not in inspect.getsource(target.find(path).__init__):
+        return
+    own = section or "actor_rollout_ref.actor"
+    fields = {
+        "actor_rollout_ref.rollout.n": Constant(1),
+        f"{own}.ppo_mini_batch_size": Constant(_PLAIN["ppo_mini_batch_size"]),
+        f"{own}.ppo_micro_batch_size": Constant(None),
+        f"{own}.ppo_micro_batch_size_per_gpu": Knob("rows"),
+        f"{own}.ulysses_sequence_parallel_size": Constant(1),
+        "critic.forward_micro_batch_size": Constant(None),
+        **{
+            f"{own}.fsdp_config.{part}_offload": Constant(value=False) for part in ("param", "optimizer") if not section
+        },
+    }
+    yield one_call(
+        path=path,
+        stage="config",
+        call=kept_sizes,
+        name="kept",
+        arguments={
+            "kind": Constant(Function(path)),
+            "config": default_config(target, "", fields),
+            **constants(section=section, ranks=1, sequence=1, n=1),
+        },
+        produced_by={"config": "ray_trainer.py, init_workers: a section of the trainer's configuration"},
+        outputs={"accepted": Output("", "", "accepted", at=Use("kept"), form=Accepted())},
+        settings={name: {"rows": rows} for name, (rows, _) in MICRO_BATCHES.items()},
+        claims=claims(
+            _DIVIDES,
+            refused={name: why for name, (_, why) in MICRO_BATCHES.items() if why},
+            accepted={name: "the micro-batches are equal" for name, (_, why) in MICRO_BATCHES.items() if not why},
+        ),
+        reach=f"{own}.ppo_micro_batch_size_per_gpu, without use_dynamic_bsz",
     )

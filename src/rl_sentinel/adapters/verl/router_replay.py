@@ -31,7 +31,7 @@ PATCH = "verl.utils.megatron.router_replay_patch.apply_router_replay_patch"
 #: Layers of the model, pipeline stages of the setting with several, and experts per token.
 LAYERS, STAGES, CHOSEN = 4, 2, 2
 
-_WHOLE: Settings = {"dense": 0, "recorded": False, "stage": -1, "chunks": 1}
+_WHOLE: Settings = {"dense": 0, "recorded": False, "stage": -1, "chunks": 1, "fp8": ""}
 
 #: ``dense`` layers without experts come first. ``recorded`` routes come from this trainer and have only MoE layers.
 #: A stage of several ``chunks`` has one layer per chunk (virtual pipeline stages).
@@ -45,9 +45,16 @@ SETTINGS: Mapping[str, Settings] = {
     "a dense layer, first stage in chunks": {**_WHOLE, "dense": 1, "stage": 0, "chunks": 2},
 }
 
+#: The setting of a model in FP8, in releases that pad its sequences.
+FP8: Mapping[str, Settings] = {"experts in all layers, FP8": {**_WHOLE, "fp8": "hybrid"}}
+
+#: The functions that pack sequences for the model and for the routers, newest first.
+PACKERS = ("preprocess_thd_engine", "preprocess_packed_seqs")
+
 _ROUTED = (
     "router_replay_utils.py, set_router_replay_data, docstring: replay passes follow exactly the same routing; vLLM, "
-    "routed experts: one row for each layer of the model, also for dense layers"
+    "routed experts: one row for each layer of the model, also for dense layers; models/mcore/model_forward.py, "
+    "gptmodel_forward_model_engine: in FP8, preprocess_thd_engine pads the sequences"
 )
 
 
@@ -87,10 +94,12 @@ def wrong_routes(  # noqa: PLR0913 - functions of the target, and a setting
     recorded: bool,  # noqa: FBT001 - of a setting
     stage: int,
     chunks: int,
+    fp8: str,
 ) -> dict[str, list[float]]:
     """Replay routes in a model; return the length of each response, and the number of tokens with wrong experts.
 
-    Each token has different experts in each layer. Each sequence has a one-token prompt, which may be wrong, too.
+    Each token has different experts in each layer. Each sequence has a one-token prompt, which may be wrong, too. In
+    ``fp8``, the model gets sequences with padding between them, and a router gets routes in the same places.
     """
     sizes = [1 + length for length in lengths]
     stages = STAGES if stage >= 0 else 1
@@ -102,7 +111,8 @@ def wrong_routes(  # noqa: PLR0913 - functions of the target, and a setting
         enable_routing_replay=True,
         pipeline_model_parallel_size=stages,
         virtual_pipeline_model_parallel_size=chunks if chunks > 1 else None,
-        **dict.fromkeys(("pipeline_model_parallel_layout", "fp8")),
+        pipeline_model_parallel_layout=None,
+        fp8=fp8 or None,
         **dict.fromkeys(("num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage")),
         **dict.fromkeys(("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split"), False),
     )
@@ -127,7 +137,7 @@ def wrong_routes(  # noqa: PLR0913 - functions of the target, and a setting
         ]
         rows = torch.split(routes[:, dense:] if recorded else routes, sizes)
         takes_model = "model" in inspect.signature(set_data).parameters
-        wrong = torch.zeros(sum(sizes), dtype=torch.bool)
+        wrong, places = torch.zeros(sum(sizes), dtype=torch.bool), _places(set_data, sizes, padded=bool(fp8))
         for chunk, routers in enumerate(of_chunks):
             if not routers:  # forward_step asks is_replay_forward_action first, which is false without routers
                 continue
@@ -136,7 +146,7 @@ def wrong_routes(  # noqa: PLR0913 - functions of the target, and a setting
             model = {"model": SimpleNamespace(decoder=torch.nn.ModuleList(routers))}
             set_data(*_batch(rows, set_data), config, chunk, **(model if takes_model else {}))
             for router in routers:
-                wrong |= _differ(router.router_replay.target_topk_idx, routes[:, router.layer_number - 1])
+                wrong |= _differ(router.router_replay.target_topk_idx, routes[:, router.layer_number - 1], places)
         patched["RouterReplay"].router_instances.clear()
     return {"tokens": [float(n) for n in lengths], "wrong": [float(row.sum()) for row in torch.split(wrong, sizes)]}
 
@@ -147,11 +157,28 @@ def _router(kind: type[RouterFake], config: SimpleNamespace, number: int) -> Rou
     return router
 
 
-def _differ(given: Tensor | None, routes: Tensor) -> Tensor:
+def _places(function: Callable[..., None], sizes: list[int], *, padded: bool) -> Tensor:
+    """The tokens of the packed sequences, ``-1`` for padding, as the model gets them."""
+    tokens = torch.arange(sum(sizes))
+    if not padded:
+        return tokens
+    numbers = _batch(torch.split(1 + tokens, sizes), function)
+    pack = inspect.unwrap(function).__globals__[_packer(function)]
+    return torch.as_tensor(pack(*(part for part in numbers if part is not None), use_fp8_padding=True)[0]).flatten() - 1
+
+
+def _packer(function: Callable[..., None]) -> str:
+    """The name of the function that packs the routes; empty in releases without padding for FP8."""
+    names, source = inspect.unwrap(function).__globals__, inspect.getsource(function)
+    known = [name for name in PACKERS if f"{name}(" in source]
+    return next((n for n in known if "use_fp8_padding" in inspect.signature(names[n]).parameters), "")
+
+
+def _differ(given: Tensor | None, routes: Tensor, places: Tensor) -> Tensor:
     """Whether a token's experts are wrong. All are wrong if the router got none, or another shape."""
-    if given is None or given.shape != routes.shape:
+    if given is None or given.shape != (len(places), *routes.shape[1:]):
         return torch.ones(len(routes), dtype=torch.bool)
-    return (given != routes).any(1)
+    return (given[places >= 0] != routes).any(1)
 
 
 def _batch(rows: tuple[Tensor, ...], function: Callable[..., None]) -> tuple[Tensor, Tensor | None]:
@@ -180,7 +207,7 @@ def _replay(target: Target) -> Boundary:
         arguments={
             **functions(set_data=PATH, patch=PATCH),
             "lengths": Lengths(),
-            **knobs("dense", "recorded", "stage", "chunks"),
+            **knobs("dense", "recorded", "stage", "chunks", "fp8"),
         },
         produced_by={
             "set_data": "workers/engine/megatron/transformer_impl.py or workers/actor/megatron_actor.py, forward_step: "
@@ -190,9 +217,9 @@ def _replay(target: Target) -> Boundary:
             "tokens": Output("B", "tokens", at=at["tokens"], form=form),
             "tokens with wrong experts": Output("B", "tokens", "experts_off_sampled", at=at["wrong"], form=form),
         },
-        settings=SETTINGS,
+        settings={**SETTINGS, **(FP8 if _packer(target.find(PATH)) else {})},
         claims=claims(_ROUTED),
         reach="actor.strategy=megatron, router_replay.mode=R3; recorded routes: R2; dense layers: moe_layer_freq; "
-        "chunks: megatron.virtual_pipeline_model_parallel_size",
+        "chunks: megatron.virtual_pipeline_model_parallel_size; FP8: megatron.override_transformer_config.fp8",
         requires=(no_empty_response,),
     )

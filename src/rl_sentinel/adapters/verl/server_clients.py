@@ -2,8 +2,9 @@
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import zip_longest
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,13 +13,14 @@ import torch
 
 from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.containers import EachRow, Table
+from rl_sentinel.adapters.kit.forms import PerRow
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import no_empty_response, versions_never_decrease
 from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG, ScriptedResponse, fit_to_length
 from rl_sentinel.adapters.kit.value_codecs import Derived, Knob, functions
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.core.boundary import Boundary, Unbound, one_call
+from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
 
@@ -62,8 +64,9 @@ def sample(
 ) -> dict[str, list[Any]]:
     """Sample each response through the client.
 
-    Returns tokens and log-probs of each response, and the weight version that routed each token. ``room`` is the
-    maximum length of a response; if ``limited``, requests contain it.
+    Returns tokens and log-probs of each response, the weight version that routed each token, and the number of tokens
+    that have experts of another position. ``room`` is the maximum length of a response; if ``limited``, requests
+    contain it.
     """
     rollout = SimpleNamespace(response_length=room, name="vllm", full_determinism=False)
     asynchronous = SimpleNamespace(partial_rollout=True)
@@ -80,6 +83,7 @@ def sample(
     sizes = [len(row["tokens"]) for row in rows]
     experts = [_routed(answer, row["prompt"]) for answer, row in zip(answers, rows, strict=True)]
     return {
+        "displaced": [_displaced(answer, row) for answer, row in zip(answers, rows, strict=True)],
         "versions": [fit_to_length(own, size, WRONG) for own, size in zip(experts, sizes, strict=True)],
         "tokens": [fit_to_length(a.token_ids, size, WRONG) for a, size in zip(answers, sizes, strict=True)],
         "logprobs": [fit_to_length(a.log_probs, size, float("inf")) for a, size in zip(answers, sizes, strict=True)],
@@ -114,6 +118,14 @@ def _routed(answer: Any, prompt: list[int]) -> list[int]:  # noqa: ANN401 - a re
     return [version if place == own else WRONG for own, (version, place) in enumerate(numbers, start=len(prompt))]
 
 
+def _displaced(answer: Any, row: Mapping[str, Any]) -> float:  # noqa: ANN401 - a reply of the target
+    """The number of tokens of prompt and response that have no experts, or those of another position."""
+    experts = getattr(answer, "routed_experts", None)
+    places = [] if experts is None else [int(one) % _POSITIONS for one in experts[:, 0, 0]]
+    own = range(len(row["prompt"]) + len(row["tokens"]))
+    return float(sum(place != number for place, number in zip_longest(places, own)))
+
+
 def _server_of(script: ScriptedResponse, output: Callable[..., Any], room: int, arange: Callable[..., Any]) -> Any:  # noqa: ANN401 - a fake
     """A server that samples a known response; without a limit in the request, the maximum length applies.
 
@@ -139,6 +151,12 @@ def _responses(target: Target, client: str) -> Iterator[Boundary]:
     keeps_experts = "routed_experts" in inspect.getsource(target.find(f"{client}.generate"))
     columns = ("rollout_logprob", "token", *(("version",) if keeps_experts else ()))
     row = row_fields("prompt", "tokens", "logprobs", "versions")
+    outputs = row_outputs(Use("responses"), *columns)
+    if keeps_experts:  # a resumed response may have experts of the newest weights alone, at the right positions
+        at, form = Use("responses")["displaced"], PerRow("list")
+        outputs["tokens with experts of another position"] = Output(
+            "B", "tokens", "experts_off_sampled", at=at, form=form
+        )
     yield one_call(
         path=f"{client}.generate",
         stage="batch",
@@ -153,7 +171,7 @@ def _responses(target: Target, client: str) -> Iterator[Boundary]:
         },
         produced_by={"rows": _PRODUCED},
         unused=frozenset() if keeps_experts else frozenset({"version"}),
-        outputs=row_outputs(Use("responses"), *columns),
+        outputs=outputs,
         settings={"a limit in the request": {"limited": True}, "the server's limit": {"limited": False}},
         claims=_DOCS,
         reach="trainer.use_v1=True, or fully_async_policy: every rollout that a weight update interrupts",
