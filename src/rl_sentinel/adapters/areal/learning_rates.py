@@ -46,12 +46,17 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of each engine with the constant and the cosine schedule."""
     if not target.has(OPTIONS) or target.fails(OPTIONS):
         return
-    run = RUN if target.has(RUN) else "areal.api.cli_args.FinetuneSpec"
+    run = run_path(target)
     for engine in (ENGINE, MEGATRON):
         path = next((f"{engine}.{name}" for name in METHODS if target.has(f"{engine}.{name}")), "")
         if path and not target.fails(path) and "lr_scheduler_type" in inspect.getsource(target.find(path)):
             for kind in KINDS:
                 yield from bindable(target, _rates(path, run, kind, target.locate(path).rpartition(".")[0]))
+
+
+def run_path(target: Target) -> str:
+    """The path of the class that describes a run to the engine."""
+    return RUN if target.has(RUN) else "areal.api.cli_args.FinetuneSpec"
 
 
 class _Anything:
