@@ -12,6 +12,9 @@ from rl_sentinel.adapters.kit.documented_columns import documented_columns
 from rl_sentinel.adapters.kit.evident_columns import evident_columns
 from rl_sentinel.core.errors import InputError
 
+#: Most tests try all laws on a function.
+pytestmark = pytest.mark.slow
+
 _ADVANTAGE: dict[str, Any] = {"stage": "advantage", "algorithm": "grpo", "budget": 10}
 _LOSS: dict[str, Any] = {"stage": "policy-loss", "algorithm": "ppo", "budget": 10}
 

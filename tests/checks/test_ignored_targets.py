@@ -11,6 +11,9 @@ from torch.nn.functional import cross_entropy
 import rl_sentinel
 from rl_sentinel.adapters.kit.ignored_ids import ignored_ids
 
+#: Most tests try all laws on a function.
+pytestmark = pytest.mark.slow
+
 _LOSS: dict[str, Any] = {
     "stage": "policy-loss",
     "algorithm": "reinforce",

@@ -9,6 +9,9 @@ import rl_sentinel
 from checks import numbers_elsewhere as own
 from quick import slow_after
 
+#: Most tests try all laws on a function.
+pytestmark = pytest.mark.slow
+
 _GRPO: dict[str, Any] = {"stage": "advantage", "algorithm": "grpo"}
 _LOSS: dict[str, Any] = {"stage": "policy-loss", "algorithm": "grpo", "claims": {"aggregation": "token-mean"}}
 _TRAINER = own.Trainer()

@@ -7,6 +7,9 @@ import pytest
 import rl_sentinel
 from checks import packed_advantages as own
 
+#: Most tests try all laws on a function.
+pytestmark = pytest.mark.slow
+
 
 def test_packed_advantages_are_judged_by_their_formula() -> None:
     result = rl_sentinel.check(own.by_prompt, stage="advantage", algorithm="grpo", budget=4)

@@ -8,6 +8,9 @@ from torch import Tensor
 
 import rl_sentinel
 
+#: Most tests try all laws on a function.
+pytestmark = pytest.mark.slow
+
 _LOSS: dict[str, Any] = {"stage": "policy-loss", "algorithm": "ppo", "budget": 10}
 _NOTE = "the function reads no old log-probs, so the ratio is 1 at every token"
 

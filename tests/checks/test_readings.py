@@ -11,6 +11,9 @@ import rl_sentinel
 from quick import slow_after
 from rl_sentinel.core.errors import InputError
 
+#: Most tests try all laws on a function.
+pytestmark = pytest.mark.slow
+
 _LOSS: dict[str, Any] = {"stage": "policy-loss", "algorithm": "grpo"}
 _VALUE: dict[str, Any] = {"stage": "value-loss", "algorithm": "ppo"}
 _ROWS: dict[str, Any] = {"stage": "advantage", "algorithm": "reinforce++"}

@@ -9,6 +9,9 @@ from torch import Tensor
 
 import rl_sentinel
 
+#: Most tests try all laws on a function.
+pytestmark = pytest.mark.slow
+
 
 def per_token(token_level_rewards: Tensor, logps: Tensor, ref_logps: Tensor, mask: Tensor, kl_coef: float) -> Tensor:
     """Token rewards less k1."""

@@ -11,6 +11,9 @@ import rl_sentinel
 from rl_sentinel.adapters.kit.annotated_axes import documented_axes
 from rl_sentinel.core.errors import InputError
 
+#: Most tests try all laws on a function.
+pytestmark = pytest.mark.slow
+
 _LOSS: dict[str, Any] = {
     "stage": "policy-loss",
     "algorithm": "grpo",

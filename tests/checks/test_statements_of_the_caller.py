@@ -10,6 +10,9 @@ from torch import Tensor
 import rl_sentinel
 from rl_sentinel.core.errors import InputError
 
+#: Most tests try all laws on a function.
+pytestmark = pytest.mark.slow
+
 _RLOO: dict[str, Any] = {"stage": "advantage", "algorithm": "rloo", "budget": 2}
 _GAE: dict[str, Any] = {"stage": "advantage", "algorithm": "gae", "budget": 2}
 

@@ -9,6 +9,9 @@ import rl_sentinel
 from checks import variants as own
 from quick import slow_after
 
+#: Most tests try all laws on a function.
+pytestmark = pytest.mark.slow
+
 _PPO: dict[str, Any] = {"stage": "policy-loss", "algorithm": "ppo"}
 _GRPO: dict[str, Any] = {"stage": "policy-loss", "algorithm": "grpo"}
 _CISPO: dict[str, Any] = {"stage": "policy-loss", "algorithm": "cispo"}

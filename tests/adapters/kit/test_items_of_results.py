@@ -9,6 +9,9 @@ import rl_sentinel
 from rl_sentinel.adapters.kit.returned_names import returned_items
 from rl_sentinel.core.errors import InputError
 
+#: Most tests try all laws on a function.
+pytestmark = pytest.mark.slow
+
 
 def standardized(rewards: Any, size: int = 4) -> Any:
     rows = rewards.view(-1, size)

@@ -10,6 +10,9 @@ import rl_sentinel
 from quick import slow_after
 from rl_sentinel.core.errors import SentinelError
 
+#: Most tests try all laws on a function.
+pytestmark = pytest.mark.slow
+
 IGNORED = -100
 CLIP = 0.2
 

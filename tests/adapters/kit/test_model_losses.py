@@ -10,6 +10,9 @@ from quick import slow_after
 from rl_sentinel.adapters.kit.model_losses import entropy_weights
 from rl_sentinel.adapters.kit.sequence_model import logits_of
 
+#: Most tests try all laws on a function.
+pytestmark = pytest.mark.slow
+
 CLIP = 0.2
 
 

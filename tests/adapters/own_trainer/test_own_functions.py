@@ -19,6 +19,9 @@ from rl_sentinel.laws.masked_token_shifts_signal import LAW as UNTRAINED
 from rl_sentinel.laws.masking_differs_from_removal import LAW as REMOVAL
 from rl_sentinel.laws.valid_input_raises import LAW as CRASHES
 
+#: Most tests try all laws on a function.
+pytestmark = pytest.mark.slow
+
 LOSS = """
 import functools
 import torch
