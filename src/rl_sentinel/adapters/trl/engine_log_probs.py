@@ -22,9 +22,10 @@ from rl_sentinel.adapters.kit.scripted_sampling import vllm_completion
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import GRPO
+from rl_sentinel.adapters.trl.inline_engine_fakes import VLLM_VERSION
 from rl_sentinel.adapters.trl.release import fields_of
 from rl_sentinel.adapters.trl.sampling import engines_of, is_inline, sampling_path
-from rl_sentinel.adapters.trl.sampling_engine_fakes import VLLM, VLLM_VERSION
+from rl_sentinel.adapters.trl.sampling_engine_fakes import VLLM
 from rl_sentinel.adapters.trl.tiny_trainer import make_trainer
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use

@@ -24,6 +24,9 @@ CLIENTS = ("trl.extras", "trl.generation")
 #: Classes of vLLM that a trainer's module imports if vLLM is installed.
 _VLLM_CLASSES = ("SamplingParams", "GuidedDecodingParams", "StructuredOutputsParams")
 
+#: A version of vLLM that all releases accept.
+VLLM_VERSION = "0.12.0"
+
 #: The keys that the reply of a server may have.
 _REPLIES = ("prompt_ids", "completion_ids", "logprobs")
 
@@ -106,6 +109,7 @@ def make_inline_sampler(kind: str, engine: str, settings: Mapping[str, Any]) -> 
     module = vars(importlib.import_module(f"trl.trainer.{kind}_trainer"))
     for name in _VLLM_CLASSES:
         module.setdefault(name, SimpleNamespace)
+    module.setdefault("vllm", SimpleNamespace(__version__=VLLM_VERSION))
     trainer = make_trainer(kind, **settings)
     trainer.vllm_mode = engine
     return trainer
@@ -150,7 +154,7 @@ def on_ranks(
         ready.num_generations = ready.args.num_generations = ready.num_generations_eval = len(rows) // len(set(last))
         ready.use_vllm = ready.args.use_vllm = True
         ready._last_loaded_step = ready.state.global_step  # noqa: SLF001 - so that it sends no weights
-        ready.guided_decoding_regex = ready.rollout_func = None
+        ready.guided_decoding_regex = ready.structured_outputs_regex = ready.rollout_func = None
         first = rank - rank % over
         ready.vllm_tensor_parallel_size, ready.tp_group = over, range(first, first + over)
         alone = ready.vllm_mode == "colocate"

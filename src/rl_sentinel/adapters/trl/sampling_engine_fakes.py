@@ -15,14 +15,12 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.rank_threads import run_on_ranks
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.scripted_sampling import vllm_completion
-from rl_sentinel.adapters.trl.inline_engine_fakes import client_names, make_inline_sampler, sample_inline
+from rl_sentinel.adapters.trl.inline_engine_fakes import VLLM_VERSION, client_names, make_inline_sampler, sample_inline
 from rl_sentinel.adapters.trl.rollout_fakes import FIRST_WORD, ready_to_train
 from rl_sentinel.adapters.trl.tiny_trainer import make_trainer
 
 VLLM = "trl.generation.vllm_generation"
 
-#: A version of vLLM that all releases with this module accept.
-VLLM_VERSION = "0.12.0"
 
 #: Engine -> the name that it has for an option that only ``generation_kwargs`` passes on.
 OTHER_OPTION = {"transformers": "no_repeat_ngram_size", "server": "seed", "colocate": "seed"}

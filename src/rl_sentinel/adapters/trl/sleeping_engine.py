@@ -19,7 +19,8 @@ from rl_sentinel.adapters.kit.scripted_sampling import vllm_completion
 from rl_sentinel.adapters.kit.value_codecs import Constant, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.engine_weights import FAKES, WeightEngine, Weights, attributes_of, source_globals
-from rl_sentinel.adapters.trl.sampling_engine_fakes import VLLM, VLLM_VERSION
+from rl_sentinel.adapters.trl.inline_engine_fakes import VLLM_VERSION
+from rl_sentinel.adapters.trl.sampling_engine_fakes import VLLM
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
