@@ -38,6 +38,8 @@ GRPO = """
             texts = {read}
             options = {"temperature": {heat}, "top_p": self.args.top_p, "max_tokens": self.args.max_completion_length}
             if self.vllm_mode == "colocate":
+                key = "guided_decoding" if vllm.__version__ <= "0.10.2" else "structured_outputs"
+                extra = {**extra, key: self.structured_outputs_regex}
                 params = SamplingParams(n=1, **{**options, **extra})
                 outputs = self.llm.generate(texts, sampling_params=params, use_tqdm=False)
                 rows = [row for output in outputs for row in output.outputs]
