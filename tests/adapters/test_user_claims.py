@@ -82,5 +82,5 @@ def test_spelling_of_verl_is_known() -> None:
 
 
 def test_an_aggregation_is_no_algorithm() -> None:
-    with pytest.raises(SentinelError, match="an aggregation, not an algorithm: claim aggregation=token-mean"):
+    with pytest.raises(SentinelError, match="not an algorithm: claim aggregation=token-mean"):
         claims_of("aggregate", "token-mean", {})

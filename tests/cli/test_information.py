@@ -66,6 +66,8 @@ def test_nothing_bound_exits_2(
     assert status == 2
     assert "unbound verl.trainer.ppo.core_algos" in said
     assert err == f"rl-sentinel: verl@{tree} has no boundary that can be called: see the reasons above\n"
+    _, _, err = run_cli(capsys, "boundaries", f"verl@{tree}", "--boundary", "*gae*")
+    assert err.startswith(f"rl-sentinel: verl@{tree} has no boundary that matches '*gae*' that can be called: ")
 
 
 @pytest.mark.slow
@@ -93,7 +95,11 @@ def test_influence_of_what_dies_is_told(tree: Path, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["boundaries", "influence"])
-def test_a_function_that_is_absent_exits_2_with_the_reason(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("command", "what"), [("boundaries", "that can be called"), ("influence", "whose influence map can be computed")]
+)
+def test_a_function_that_is_absent_exits_2_with_the_reason(
+    command: str, what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     line = error_line(capsys, command, "json:nonesuch", "--stage", "advantage")
-    assert line.startswith("json:nonesuch has no boundary that can be called: json.nonesuch is absent: json has no")
+    assert line.startswith(f"json:nonesuch has no boundary {what}: json.nonesuch is absent: json has no")

@@ -20,7 +20,7 @@ def test_home_is_put_in(monkeypatch: pytest.MonkeyPatch) -> None:
         ("", "name a file or folder"),
         (" ", "name a file or folder"),
         ("a\0b", "name a file or folder"),
-        ("~nouser41/x", "this home folder does not exist"),
+        ("~nouser41/x", "write it without ~, since this home folder does not exist"),
     ],
 )
 def test_what_is_no_path_is_one_line(text: str, way: str) -> None:

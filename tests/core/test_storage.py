@@ -47,7 +47,7 @@ def _damaged(change: dict[str, Any], **top: Any) -> str:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"reward": [1.0]}, "batch[reward] has shape [1], expected [2] (axes B), as in batch[mask]"),
+        ({"reward": [1.0]}, "batch[reward] has shape [1], expected [2] (axes B; B = 2 in batch[mask])"),
         ({"reward": 1.0}, "batch[reward] contains 1.0, expected nested lists with the axes B"),
         ({"reward": [1.0, "far"]}, "batch[reward] contains 'far', expected numbers nested by the axes B"),
         ({"reward": [1.0, [2.0]]}, "batch[reward] contains a list, expected numbers nested by the axes B"),

@@ -128,7 +128,8 @@ def claims_from_options(stage: Stage, algorithm: str, texts: Iterable[str]) -> C
         )
     if "aggregation" in _keys(stage) and name in _values("aggregation", stage):
         raise SentinelError(
-            f"--algorithm is {algorithm!r}, an aggregation, not an algorithm: claim aggregation={name} ({PAGE})"
+            f"--algorithm is {algorithm!r}, a value of the claim aggregation, not an algorithm: claim "
+            f"aggregation={name} ({PAGE})"
         )
     if name and name not in known:
         raise SentinelError(

@@ -94,12 +94,12 @@ class CheckResult:
 
     @property
     def errored(self) -> list[str]:
-        """Why laws could not be checked: the failures of the function."""
+        """Why laws could not be checked: the reasons of the errored verdicts."""
         return list(dict.fromkeys(v.reason for v in self.verdicts if v.outcome == "errored"))
 
     @property
     def ok(self) -> bool:
-        """Whether no fault was found, no call failed, and at least one law could be checked."""
+        """Whether no fault was found, no verdict is errored, and at least one law holds or is broken."""
         return not self.faults and not self.errored and bool(self.audit.counts["holds"] + self.audit.counts["broken"])
 
     @property

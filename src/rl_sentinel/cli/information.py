@@ -70,24 +70,24 @@ def boundaries(  # noqa: PLR0913 - the options of the command
         return
     job, _ = request(spec, "boundaries", python=python, boundaries=tuple(boundary or ()), **options)
     hint = _LIST.format(target) if boundary else "the adapter has no boundaries for this release"
-    no_match = f"{target} has no boundary{_that_matches(boundary)}: {hint}"
+    none = f"{target} has no boundary{_that_matches(boundary)}"
+    messages = (f"{none}: {hint}", f"{none} that can be called")
     with closing(events(job, python)) as stream:
-        _show(console, target, stream, "boundary", lambda event: _boundary(console, event), no_match=no_match)
+        _show(console, stream, "boundary", lambda event: _boundary(console, event), messages)
 
 
-def _show(  # noqa: PLR0913 - the parts of a listing
+def _show(
     console: Console,
-    target: str,
     stream: Iterable[dict[str, Any]],
     kind: str,
     show: Callable[[dict[str, Any]], None],
-    *,
-    no_match: str,
+    messages: tuple[str, str],
 ) -> None:
     """Show each event of a kind, and the reason for each boundary without such an event.
 
     Raises:
-        SentinelError: if nothing can be shown; ``no_match`` is its message if no boundary matches.
+        SentinelError: if nothing can be shown; its message is the first of ``messages`` if no boundary matches, and
+            otherwise the second one with the reason.
     """
     shown, missing = 0, list[dict[str, Any]]()
     for event in stream:
@@ -101,7 +101,8 @@ def _show(  # noqa: PLR0913 - the parts of a listing
             console.print(_missing(event))
     if not shown:
         one = " ".join(missing[0]["reason"].split()) if len(missing) == 1 else "see the reasons above"
-        raise SentinelError(f"{target} has no boundary that can be called: {one}" if missing else no_match)
+        no_match, unusable = messages
+        raise SentinelError(f"{unusable}: {one}" if missing else no_match)
 
 
 def _that_matches(patterns: Sequence[str] | None) -> str:
@@ -128,16 +129,10 @@ def influence(
     spec = parse_target(target)
     options = function_request([spec], FunctionOptions(stage=stage))
     job, _ = request(spec, "influence", python=python, boundaries=tuple(boundary or ()), **options)
-    no_match = f"{target} has no boundary{_that_matches(boundary)} with an influence map: {_LIST.format(target)}"
+    none = f"{target} has no boundary{_that_matches(boundary)}"
+    messages = (f"{none} with an influence map: {_LIST.format(target)}", f"{none} whose influence map can be computed")
     with closing(events(job, python)) as stream:
-        _show(
-            console,
-            target,
-            stream,
-            "influence",
-            lambda event: _picture(console, event["path"], event["map"]),
-            no_match=no_match,
-        )
+        _show(console, stream, "influence", lambda event: _picture(console, event["path"], event["map"]), messages)
 
 
 def _picture(console: Console, path: str, influence_map: dict[str, object]) -> None:

@@ -61,7 +61,11 @@ def plan_of_targets(
 
 
 def _budget(target: TargetSpec, options: Mapping[str, Any]) -> int:
-    """The random cases per pair: as stated, else 16 for a function, whose calls are short, else selected cases only."""
+    """The number of random cases per pair, if it is stated.
+
+    The default is :data:`FUNCTION_BUDGET` for a function, whose calls are short, and otherwise :data:`LEADING_CASES`:
+    only the leading cases are tried.
+    """
     return options["budget"] or (FUNCTION_BUDGET if target.form == "function" else LEADING_CASES)
 
 

@@ -29,4 +29,6 @@ def expanded(text: str, what: str) -> Path:
     try:
         return Path(text).expanduser()
     except RuntimeError as error:
-        raise SentinelError(f"{what} is {text!r}, expected a path: this home folder does not exist") from error
+        raise SentinelError(
+            f"{what} is {text!r}, expected a path whose home folder exists: write the whole path, without ~"
+        ) from error

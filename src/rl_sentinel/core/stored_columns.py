@@ -76,7 +76,8 @@ def check_batch(batch: Batch) -> None:
         axes = about["axes"].split()
         shape = getattr(batch, name).shape
         if len(shape) != len(axes) or any(sizes[a] != n for a, n in zip(axes, shape, strict=True)):
-            wanted = f"{[sizes[a] for a in axes]} (axes {about['axes']}), as in batch[mask]"
+            of_mask = ", ".join(f"{a} = {sizes[a]}" for a in axes if a in "BT")
+            wanted = f"{[sizes[a] for a in axes]} (axes {about['axes']}; {of_mask} in batch[mask])"
             raise ValueError(f"batch[{name}] has shape {list(shape)}, expected {wanted}")
     if not (1 <= batch.rows <= MOST_ROWS and 1 <= batch.width <= MOST_WIDTH):
         size = f"{batch.rows} rows x {batch.width} tokens"

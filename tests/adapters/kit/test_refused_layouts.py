@@ -83,7 +83,11 @@ def largest(log_prob: Tensor, old_log_prob: Tensor, advantages: Tensor) -> Tenso
         (of_envs, GAE, "rewards has the axes [T, B, 1] in its annotation, expected one of [B, T], [T, B], [B], "),
         (of_one, GAE, "rewards has the axes [T] in its docstring, of one trajectory, expected [B, T], or for "),
         (of_one_list, GAE, "values is one list of numbers, expected one list per response: if your function takes "),
-        (of_one_list, {"stage": "advantage"}, "values is one list of numbers, expected one list "),
+        (
+            of_one_list,
+            {"stage": "advantage"},
+            "values is one list of numbers, expected one list per response, or a tensor [B]: if your function ",
+        ),
         (
             of_rewards,
             {"stage": "advantage", "algorithm": "reinforce++"},

@@ -40,7 +40,7 @@ def test_other_metrics_than_at_the_checkpoint_are_rejected(tmp_path: Path) -> No
 
 def test_directory_belongs_to_one_run_of_one_recipe(tmp_path: Path) -> None:
     first = Journal.open(recipe(tmp_path))
-    words = r"is in use by another run: wait until that run ends, or name another folder with out=DIR$"
+    words = r"which another run uses: wait until that run ends, or name another folder with out=DIR$"
     with pytest.raises(SentinelError, match=words):
         Journal.open(recipe(tmp_path))
     first.close()

@@ -41,7 +41,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of requests to a server whose weights change, then the dump of a trajectory."""
     for path in clients(target):
         yield from bindable(target, _generated(path))
-    if target.has(DUMP):
+    if target.has(DUMP) and not target.fails(DUMP):
         yield from bindable(target, _dumped())
         if all(key in inspect.getsource(target.find(DUMP)) for key in _TEXT):
             yield from bindable(target, _dumped_text())

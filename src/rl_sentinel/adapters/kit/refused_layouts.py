@@ -116,9 +116,10 @@ def refuse_one_per_response(codecs: Mapping[str, Codec], stage: Stage, claims: C
         if not isinstance(codec, PerResponse) or codec.name not in _PER_TOKEN:
             continue
         if stage == "advantage" and codec.listed:
+            tensor = ", or a tensor [B]" if codec.name in _VALUES and not temporal else ""
             raise Unbindable(
-                f"{path} is one list of numbers, expected one list per response: if your function takes a single "
-                f"trajectory, {_ONE_BY_ONE}"
+                f"{path} is one list of numbers, expected one list per response{tensor}: "
+                f"if your function takes a single trajectory, {_ONE_BY_ONE}"
             )
         if stage == "advantage" and codec.name in _VALUES and not temporal:
             continue

@@ -139,7 +139,7 @@ def _roles(items: list[tuple[str, ast.expr]]) -> dict[str, int]:
 
 
 def _roles_of_pair(named: list[str], values: list[ast.expr]) -> list[str]:
-    """The roles of two items, one of which determines the other."""
+    """The roles of two items, if the code shows how one follows from the other; otherwise ``named``, unchanged."""
     if named == ["advantage", "advantage"] and len({ast.dump(value) for value in values}) == 1:
         return ["advantage", "returns"]  # the same tensor twice, in the usual order
     if sorted(named) == ["", "returns"]:

@@ -71,7 +71,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def rates(build: Callable[..., Any], owner: type, cfg: Any, model: str, count: int) -> list[float]:  # noqa: ANN401 - the target's class
     """The learning rates of the first ``count`` optimizer steps of ``model``, as fractions of the peak.
 
-    The trainer plans the number of steps when it builds its models; the rates are a cosine without warm-up over them.
+    They are a cosine without warm-up, over the number of steps that the trainer plans when it builds its models.
     """
     planned: dict[str, int | None] = {}
 

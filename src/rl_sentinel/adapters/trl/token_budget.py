@@ -1,4 +1,4 @@
-"""TRL's planner of asynchronous micro-batches: each sample is in one row, and no row exceeds the token budget."""
+"""TRL's planner of micro-batches for asynchronous GRPO: one row per sample, no row above the token budget."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator

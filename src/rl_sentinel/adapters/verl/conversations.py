@@ -126,10 +126,10 @@ def tokenized_differences(  # noqa: PLR0913 - a setting has several parts
     limit: int,
     pad_mode: str,
 ) -> dict[str, list[float]]:
-    """Count the tokens of each conversation that differ from its template, and the mask values that are wrong.
+    """For each conversation, count the tokens that differ from its rendering by the template, and wrong mask values.
 
-    A position id that is not one above the previous position id counts as a wrong token. A trained padding token counts
-    as a wrong mask value.
+    Mask values are compared only if no token differs. A position id that is not one above the previous one counts as a
+    wrong token, and a trained padding token as a wrong mask value, in any case.
     """
     conversations = [conversation(mask, answer) for mask in masks]
     config = {

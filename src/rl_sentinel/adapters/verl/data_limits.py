@@ -105,7 +105,7 @@ def limits_at_data_sets(
 ) -> dict[str, float]:
     """Create the data sets of a trainer; return the limit passed to each data set.
 
-    It is -1 if no limit is passed, and infinity if it is not a number.
+    -1 stands for no limit, and infinity for a value that is neither an int nor a float.
     """
     arrived = dict.fromkeys(LIMITS, -1.0)
     names = iter(LIMITS)

@@ -1,4 +1,4 @@
-"""Boundaries of verl's training engine: actor and critic losses over the micro-batches that the engine splits."""
+"""Boundaries of verl's training engine: actor and critic losses over the micro-batches of the engine."""
 
 import inspect
 import re

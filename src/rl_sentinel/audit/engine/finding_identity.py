@@ -54,7 +54,7 @@ def identifier(framework: str, law: str, boundary: str, setting: str) -> str:
 
 
 def _level(record: Mapping[str, Any], law: Law, case: Case) -> str:
-    """The level of a case at a framework or at a user's function; a recipe of the trainer may have either."""
+    """The level of a case: that of a user's function or of a framework; a recipe has functions of both kinds."""
     own = law.own_level(case) if law.own_level else law.level(case)
     framework = record.get("target", {}).get("framework")
     if framework == "own" or (framework == TRAINER and record.get("level") == own):

@@ -96,7 +96,7 @@ def save_adapter(policy: Policy, settings: LoraSettings, base: str, folder: Path
         policy: a policy with LoRA, on a model of transformers.
         settings: its LoRA.
         base: where the model without LoRA was loaded from.
-        folder: the folder to write, which may not exist.
+        folder: the folder to write; it is created if it does not exist.
     """
     from safetensors.torch import save_file  # noqa: PLC0415 - comes with peft
 

@@ -55,7 +55,8 @@ class Journal:
             journal._lock.acquire(timeout=0)
         except Timeout as error:
             raise SentinelError(
-                f"out[{folder}] is in use by another run: wait until that run ends, or name another folder with out=DIR"
+                f"out is {str(folder)!r}, which another run uses: wait until that run ends, or name another folder "
+                "with out=DIR"
             ) from error
         except OSError as error:
             raise SentinelError(

@@ -166,8 +166,8 @@ def _malformed_in_one_line(url: str) -> Iterator[None]:
         yield
     except MALFORMED as error:
         raise SentinelError(
-            f"reply of rollout.url {url} is malformed ({reason_of(error)}), expected token ids and log-probs: "
-            "use a vLLM release with the reply format of 0.32"
+            f"reply of rollout.url {url} is malformed ({reason_of(error)}), expected token ids, log-probs, finish "
+            "reason and weight versions: use a vLLM release with the reply format of 0.32"
         ) from error
 
 
