@@ -29,6 +29,5 @@ def expanded(text: str, what: str) -> Path:
     try:
         return Path(text).expanduser()
     except RuntimeError as error:
-        raise SentinelError(
-            f"{what} is {text!r}, expected a path whose home folder exists: write the whole path, without ~"
-        ) from error
+        fix = "write it without ~, since this home folder does not exist"
+        raise SentinelError(f"{what} is {text!r}, expected a path: {fix}") from error
