@@ -1,4 +1,4 @@
-"""``FolderListing``: ask what a folder contains, with one read of each folder below it."""
+"""``FolderListing``: ask what a folder contains; each folder below it is read at most once."""
 
 import os
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(slots=True)
 class FolderListing:
-    """The files and folders below a root, each folder read once: adapters ask for the same paths thousands of times.
+    """The files and folders below a root. Each folder is read once, since adapters ask for a path thousands of times.
 
     Example:
         >>> from pathlib import Path

@@ -64,11 +64,11 @@ class Certifier:
     say: Callable[[str], None]
 
     def certify(self, folder: Path, selection: Selection) -> None:
-        """Audit the recipe and write the certificate, unless the folder has one with the same digests and no fault.
+        """Audit the recipe and write the certificate, unless the folder has one of the same identity without a fault.
 
         Raises:
             typer.Exit: with status 1, after the report, if the signal path that the recipe composes has a fault.
-            SentinelError: if no law could be checked.
+            SentinelError: if no law could be checked, or the certificate cannot be written.
         """
         identity = _identity(self.recipe)
         if (stored := _read_certificate(folder / FILE)) is not None and _covers(stored, identity):

@@ -107,7 +107,7 @@ MEASURES: Mapping[str, tuple[frozenset[str], Measure]] = {
 
 
 def is_measure(quantity: str, reads: frozenset[str]) -> bool:
-    """Whether the quantity is in the table and the boundary reads its columns.
+    """Whether :data:`MEASURES` has the quantity, and ``reads`` has the columns that it needs.
 
     Example:
         >>> is_measure("explained_variance", frozenset({"value", "returns", "mask"}))

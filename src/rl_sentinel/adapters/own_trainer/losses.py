@@ -33,7 +33,7 @@ ROWS, LOSS = f"{GRADIENT}.rows_with_gradient", f"{GRADIENT}.compute_loss"
 
 
 def loss(composed: Composition) -> Boundary:
-    """The boundary of a mini-batch's loss; the trainer splits an additive loss into micro-batches and ranks."""
+    """The boundary of a mini-batch's loss; it is split into micro-batches and ranks if losses of parts add up."""
     recipe, selection = composed.recipe, composed.selection
     mode, kl, parameters = recipe.loss.aggregation, recipe.kl, inspect.signature(selection.loss).parameters
     numbers = numbers_of(selection.loss)

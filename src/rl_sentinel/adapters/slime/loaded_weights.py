@@ -102,7 +102,7 @@ def _globals(args: SimpleNamespace) -> dict[str, Any]:
 
 
 def _loaders(read: Callable[[object], None]) -> dict[str, ModuleType]:
-    """Fakes of the modules that read such a folder: Megatron's bridge, or slime's own since 2026-08."""
+    """Fakes of what reads a model's folder: Megatron's bridge, or slime's own since 2026-08."""
 
     def bridge(path: object, **_options: object) -> SimpleNamespace:
         return SimpleNamespace(load_hf_weights=lambda _model: read(path))

@@ -114,7 +114,7 @@ class Unit:
             send(self._checked(law))
 
     def _is_selected(self) -> bool:
-        """Whether the request selects this boundary: by its path, or by a function that its smoke check entered."""
+        """Whether the request selects this boundary: it names no function, this path, or one that was entered."""
         functions = self.request.enters
         return not functions or any(
             path_matches(self.boundary.path, f) or any(entry_matches(n, f) for n in self.names) for f in functions
