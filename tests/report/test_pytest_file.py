@@ -78,14 +78,15 @@ def test_a_failing_test_shows_the_numbers(tmp_path: Path) -> None:
     assert "AssertionError: expected [1.0], observed [2.0]" in run.stdout
 
 
-def test_an_imported_name_can_be_assigned_again() -> None:
+@pytest.mark.parametrize("again", ["sqrt = sqrt", "sqrt, other = sqrt, 1", "for sqrt in (sqrt,): pass"])
+def test_an_imported_name_can_be_assigned_again(again: str) -> None:
     """A Ray actor is imported as a handle; the script takes its class under the same name."""
     lines = [
         "from __future__ import annotations",
         "from math import sqrt",
         "import math",
         "",
-        "sqrt = sqrt",
+        again,
         "def run():",
         "    return sqrt(4)",
         "holds = run() == math.sqrt(9)",

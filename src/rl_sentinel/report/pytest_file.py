@@ -3,6 +3,7 @@
 import ast
 import re
 import textwrap
+from types import CodeType
 
 from rl_sentinel.adapters.installation import Installation
 from rl_sentinel.audit.findings import Finding
@@ -46,9 +47,10 @@ def as_pytest(f: Finding, needs: Installation) -> str:
 def _global(imports: str, code: str) -> str:
     """A statement for the imported names that the code assigns again: in a function they would be local, and unset."""
     nodes = [node for node in ast.parse(imports).body if isinstance(node, ast.Import | ast.ImportFrom)]
-    imported = {alias.asname or alias.name for node in nodes for alias in node.names}
-    targets = [target for node in ast.parse(code).body if isinstance(node, ast.Assign) for target in node.targets]
-    names = sorted(imported & {target.id for target in targets if isinstance(target, ast.Name)})
+    imported = {(alias.asname or alias.name).partition(".")[0] for node in nodes for alias in node.names}
+    body = compile(f"def test():\n{textwrap.indent(code, '    ')}\n    pass", "", "exec")
+    local = next(one for one in body.co_consts if isinstance(one, CodeType))
+    names = sorted(imported & {*local.co_varnames, *local.co_cellvars})
     return f"global {', '.join(names)}\n" if names else ""
 
 

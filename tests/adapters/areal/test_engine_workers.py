@@ -49,6 +49,12 @@ WORKER = """
 """
 
 SOUND = {"RENAMED": 'name.replace("default.", "")', "WAITS": "False", "SENT": "self.parts"}
+MEGATRON = """
+    class MegatronEngine:
+        def initialize(self):
+            self.adapted = self.config.use_lora
+"""
+
 ONE, TWO = "one pipeline stage", "two pipeline stages"
 
 
@@ -63,11 +69,18 @@ ONE, TWO = "one pipeline stage", "two pipeline stages"
     ],
 )
 def test_weights_of_an_adapter(loads: Loads, broken: dict[str, str], found: set[str]) -> None:
-    target = loads(FRAMEWORK, {PATH: rewritten(WORKER, SOUND | broken)})
+    target = loads(FRAMEWORK, {PATH: rewritten(WORKER, SOUND | broken), "areal/engine/megatron_engine.py": MEGATRON})
     bound = the_bound(boundaries(target))
     check_round_trip(target, bound)
     for setting in (ONE, TWO):
         check_verdict(PLC004, bound, setting, target, found=setting in found)
+
+
+def test_engines_without_adapters_have_one_stage(loads: Loads) -> None:
+    engine = MEGATRON.replace("use_lora", "other")
+    for megatron in ({}, {"areal/engine/megatron_engine.py": engine}):
+        bound = the_bound(boundaries(loads(FRAMEWORK, {PATH: rewritten(WORKER, SOUND), **megatron})))
+        assert list(bound.settings) == [ONE]
 
 
 def test_a_release_without_adapters(loads: Loads) -> None:

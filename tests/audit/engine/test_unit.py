@@ -117,6 +117,7 @@ def test_script_shows_another_output_that_breaks_on_the_case() -> None:
     unit.laws = [replace(laws()["MSK001"], expect=_doubled)]
     record = _verdicts(unit)["MSK001"]["evidence"]
     assert record["expectation"]["output"] == "gradient of reward"
+    assert record["outputs"] == {"broken": ["gradient of reward", "advantage"], "held": []}
     text = "\n".join(record["script"])
     assert "no script" not in text
     assert 'print("MSK001: advantage"' in text

@@ -1,7 +1,8 @@
 """AReaL's extension of vLLM's workers: the weights of an adapter after an update from several pipeline stages."""
 
+import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_sentinel.adapters.areal.updates import MEGATRON
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.containers import EachRow
 from rl_sentinel.adapters.kit.forms import Ragged
@@ -19,6 +21,7 @@ from rl_sentinel.adapters.kit.value_codecs import Knob, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Use
+from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import claims
 
 WORKER = "areal.engine.vllm_ext.vllm_worker_extension.VLLMWorkerExtension"
@@ -28,6 +31,10 @@ PATH = f"{WORKER}.areal_update_weight_lora_xccl"
 _NUMBER, _NAME = 1, "adapter"
 _SENT = "base_model.model.model.layers.{}.mlp.down_proj.lora_A.default.weight"
 _READ = _SENT.replace("default.", "")
+
+#: The settings; only Megatron's engine has several stages.
+ONE = "one pipeline stage"
+STAGES: Mapping[str, Settings] = {ONE: {"stages": 1}, "two pipeline stages": {"stages": 2}}
 
 _CLAIMS = claims(
     "vllm_worker_extension.py, areal_update_weight_lora_xccl: receive all LoRA parameters, and replace the adapter",
@@ -41,9 +48,10 @@ _PRODUCED = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of the update from one and two stages, in releases that send adapters to vLLM."""
+    """Boundaries of the update from one and two stages, in releases whose engines send adapters to vLLM."""
     if target.has(PATH) and not target.fails(WORKER):
-        yield from bindable(target, _boundary())
+        several = target.has(MEGATRON) and "use_lora" in inspect.getsource(target.find(MEGATRON))
+        yield from bindable(target, _boundary(STAGES if several else {ONE: STAGES[ONE]}))
 
 
 class Manager:
@@ -135,7 +143,7 @@ def adapted(owner: type, rows: list[list[float]], stages: int) -> list[Tensor]:
     return [found.get(_READ.format(n), torch.full_like(own, torch.inf)) for n, own in enumerate(weights)]
 
 
-def _boundary() -> Boundary:
+def _boundary(settings: Mapping[str, Settings]) -> Boundary:
     return one_call(
         path=PATH,
         stage="batch",
@@ -146,7 +154,7 @@ def _boundary() -> Boundary:
         outputs={
             "weights of the adapter": Output("B T", "nats", "rollout_logprob", at=Use("adapted"), form=Ragged()),
         },
-        settings={"one pipeline stage": {"stages": 1}, "two pipeline stages": {"stages": 2}},
+        settings=settings,
         claims=_CLAIMS,
         reach="vLLM, use_lora=True with weight_update_mode='xccl', and Megatron with several pipeline stages",
         requires=(no_empty_response,),

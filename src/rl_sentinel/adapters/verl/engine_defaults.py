@@ -59,8 +59,10 @@ class EngineArguments:
         self.options = options
 
     def create_engine_config(self) -> None:
-        """Stop here."""
-        raise StartedError(self.options.get("override_generation_config") or {})
+        """Stop here: the options of the model's file, where vLLM reads it, and those that override them."""
+        from_file = dict(OF_MODEL) if self.options.get("generation_config", "auto") == "auto" else {}
+        changed = self.options.get("override_generation_config") or {}
+        raise StartedError(from_file | {name: value for name, value in changed.items() if value is not None})
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
@@ -75,8 +77,7 @@ def default_options(owner: type, config: Any) -> dict[str, float]:  # noqa: ANN4
     """The options with which a request without options samples: vLLM updates the model's with the server's."""
     server = bare_instance(owner, config=config.actor_rollout_ref, vllm_dp_size=1, vllm_dp_rank=0, wg_prefix="")
     sent = asyncio.run(_started(server))
-    own = {name: float(sent[name]) for name in OF_MODEL if sent.get(name) is not None}
-    return {**OF_MODEL, **own}
+    return {name: float(sent.get(name, getattr(Sampling, name))) for name in OF_MODEL}
 
 
 async def _started(server: Any) -> dict[str, Any]:  # noqa: ANN401 - a server of the target

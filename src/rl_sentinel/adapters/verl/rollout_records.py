@@ -1,5 +1,6 @@
 """The records that verl's trainer writes of a rollout: prompt, response, score and request of each row."""
 
+import inspect
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG, fit_to_length
-from rl_sentinel.adapters.kit.value_codecs import functions
+from rl_sentinel.adapters.kit.value_codecs import Constant, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Use
@@ -29,6 +30,10 @@ from rl_sentinel.core.claims import claims
 
 OWNER = "verl.trainer.ppo.ray_trainer.RayPPOTrainer"
 PATH, PROTO = f"{OWNER}._log_rollout_data", "verl.protocol.DataProto"
+
+#: The modules that have given requests to rows, and source text of one that does.
+WRITERS = ("verl.workers.rollout.sglang_rollout.sglang_rollout", "verl.experimental.agent_loop.agent_loop")
+WRITES = '"request_id": np.array'
 
 #: The token after the end of a prompt or a response, which is not written.
 _PAD = -1
@@ -42,7 +47,9 @@ _PRODUCED = (
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The boundary of the records, in releases that write them in a method."""
     if target.has(PATH) and not target.fails(OWNER):
-        yield from try_bind(target, PATH, "batch", lambda: [_records()])
+        writers = [module for module in WRITERS if target.has(module) and not target.fails(module)]
+        numbered = any(WRITES in inspect.getsource(target.find(module)) for module in writers)
+        yield from try_bind(target, PATH, "batch", lambda: [_records(numbered=numbered)])
 
 
 class Words:
@@ -60,10 +67,17 @@ def at_once(function: Callable[..., object], *passed: object, **named: object) -
     return done
 
 
-def written(owner: type, proto: Any, rows: list[dict[str, Any]]) -> dict[str, list[Any]]:  # noqa: ANN401 - a class of the target
+def written(
+    owner: type,
+    proto: Any,  # noqa: ANN401 - a class of the target
+    rows: list[dict[str, Any]],
+    *,
+    numbered: bool,
+) -> dict[str, list[Any]]:
     """Let the trainer write the records of a rollout; return the score and the response in each row's record.
 
-    If a record has another prompt, request, answer or value beside the score, all its tokens are :data:`WRONG`.
+    If a record has another prompt, answer or value beside the score or, where rows are ``numbered``, another request,
+    all its tokens are :data:`WRONG`.
     """
     scores = [torch.tensor([0.0] * (len(row["tokens"]) - 1) + [row["reward"]]) for row in rows]
     texts = {
@@ -71,10 +85,9 @@ def written(owner: type, proto: Any, rows: list[dict[str, Any]]) -> dict[str, li
         for name, key in (("prompts", "prompt"), ("responses", "tokens"))
     }
     numbers = range(len(rows))
-    about = {
-        "request_id": np.array([f"request {n}" for n in numbers], dtype=object),
-        "reward_model": np.array([{"ground_truth": f"answer {n}"} for n in numbers], dtype=object),
-    }
+    about = {"reward_model": np.array([{"ground_truth": f"answer {n}"} for n in numbers], dtype=object)}
+    if numbered:
+        about["request_id"] = np.array([f"request {n}" for n in numbers], dtype=object)
     batch = proto.from_dict(
         tensors={**texts, "token_level_scores": pad_sequence(scores, batch_first=True)}, non_tensors=about
     )
@@ -89,7 +102,8 @@ def written(owner: type, proto: Any, rows: list[dict[str, Any]]) -> dict[str, li
     columns: dict[str, list[Any]] = {"rewards": [], "tokens": []}
     for n, row in enumerate(rows):
         record = records[n] if n < len(records) else {}
-        whole = [" ".join(map(str, row["prompt"])), f"request {n}", f"answer {n}", n]
+        request = f"request {n}" if numbered else None
+        whole = [" ".join(map(str, row["prompt"])), request, f"answer {n}", n]
         right = [record.get(key) for key in ("input", "request_id", "gts", "acc")] == whole
         words = record["output"].split() if right else []
         columns["tokens"].append(fit_to_length([int(word) for word in words], len(row["tokens"]), WRONG))
@@ -97,7 +111,8 @@ def written(owner: type, proto: Any, rows: list[dict[str, Any]]) -> dict[str, li
     return columns
 
 
-def _records() -> Boundary:
+def _records(*, numbered: bool) -> Boundary:
+    reach = "trainer.rollout_data_dir is set, and trainer.use_v1=False"
     return one_call(
         path=PATH,
         stage="batch",
@@ -106,12 +121,13 @@ def _records() -> Boundary:
         arguments={
             **functions(owner=OWNER, proto=PROTO),
             "rows": EachRow(Table(row_fields("prompt", "tokens", "reward"))),
+            "numbered": Constant(numbered),
         },
         produced_by={"rows": _PRODUCED},
         # The reward comes first: the check before an audit moves signals, and a token is a label.
         outputs=dict(reversed(row_outputs(Use("written"), "token", "reward").items())),
         settings={"records": {}},
         claims=claims("ray_trainer.py, _log_rollout_data, docstring: the rollout data of the batch", conserves=True),
-        reach="trainer.rollout_data_dir is set, and trainer.use_v1=False",
+        reach=f"{reach}; for requests, the rollout that gives them to rows" if numbered else reach,
         requires=(no_empty_response,),
     )

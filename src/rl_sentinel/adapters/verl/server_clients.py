@@ -114,23 +114,24 @@ def _routed(answer: Any, prompt: list[int]) -> list[int]:  # noqa: ANN401 - a re
     experts = getattr(answer, "routed_experts", None)
     if experts is None:
         return []
-    numbers = [divmod(int(one), _POSITIONS) for one in experts[:, 0, 0]][len(prompt) :]
-    return [version if place == own else WRONG for own, (version, place) in enumerate(numbers, start=len(prompt))]
+    before = len(prompt) - 1  # the experts that sample a token are those of the token before it
+    numbers = [divmod(int(one), _POSITIONS) for one in experts[:, 0, 0]][before:]
+    return [version if place == own else WRONG for own, (version, place) in enumerate(numbers, start=before)]
 
 
 def _displaced(answer: Any, row: Mapping[str, Any]) -> float:  # noqa: ANN401 - a reply of the target
-    """The number of tokens of prompt and response that have no experts, or those of another position."""
+    """The number of tokens but the last that have no experts, or those of another position."""
     experts = getattr(answer, "routed_experts", None)
     places = [] if experts is None else [int(one) % _POSITIONS for one in experts[:, 0, 0]]
-    own = range(len(row["prompt"]) + len(row["tokens"]))
+    own = range(len(row["prompt"]) + len(answer.token_ids) - 1)
     return float(sum(place != number for place, number in zip_longest(places, own)))
 
 
 def _server_of(script: ScriptedResponse, output: Callable[..., Any], room: int, arange: Callable[..., Any]) -> Any:  # noqa: ANN401 - a fake
     """A server that samples a known response; without a limit in the request, the maximum length applies.
 
-    In releases with routed experts, replies have experts ``[S, 1, 1]`` of all tokens; their number is that of the
-    weight version and the position.
+    In releases with routed experts, replies have experts ``[S - 1, 1, 1]`` of all tokens but the last, which vLLM has
+    not computed; their number is that of the weight version and the position.
     """
 
     async def generate(prompt_ids: list[int], sampling_params: dict[str, Any], **_about: object) -> Any:  # noqa: ANN401
@@ -139,7 +140,7 @@ def _server_of(script: ScriptedResponse, output: Callable[..., Any], room: int, 
         stopped = "aborted" if reason == "abort" else "completed"
         about: dict[str, Any] = {"stop_reason": stopped, "num_preempted": 0, "extra_fields": {"global_steps": version}}
         if "routed_experts" in inspect.signature(output).parameters:
-            places = arange(len(prompt_ids) + len(tokens)).reshape(-1, 1, 1)
+            places = arange(len(prompt_ids) + len(tokens) - 1).reshape(-1, 1, 1)
             about["routed_experts"] = version * _POSITIONS + places
         return output(token_ids=tokens, log_probs=logprobs, **about)
 
