@@ -44,3 +44,9 @@ def test_weights_after_a_step(loads: Loads, returned: str) -> None:
 
 def test_a_revision_without_the_function(loads: Loads) -> None:
     assert list(boundaries(loads(FRAMEWORK, {PATH: "get_args = None", **FILES}))) == []
+
+
+def test_a_revision_that_wraps_models_itself(loads: Loads) -> None:
+    """Its models are wrapped between both steps, which this boundary does not do."""
+    source = rewritten(SETUP, {"RETURNED": "whole"}).replace("config.timers = None", "config.ddp_config = None")
+    assert list(boundaries(loads(FRAMEWORK, {PATH: source, **FILES}))) == []

@@ -24,11 +24,11 @@ SERVER = """
                 if hasattr(SamplingParams(), str(name)):
                     options[name] = own.get(name)
             OTHER
-            engine = AsyncEngineArgs(model=path, override_generation_config=options)
+            engine = AsyncEngineArgs(model=path, generation_config=FILE, override_generation_config=options)
             self.engine = engine.create_engine_config()
 """
 
-SOUND = {"PENALTY": "repetition_penalty=1.0", "OTHER": "pass"}
+SOUND = {"PENALTY": "repetition_penalty=1.0", "OTHER": "pass", "FILE": '"auto"'}
 CONFIG: dict[str, Any] = {
     "actor_rollout_ref": {
         "model": {"path": ""},
@@ -59,7 +59,9 @@ def test_answers_and_reads_back(loads: Loads) -> None:
     [
         ({}, False),
         ({"PENALTY": "logprobs=0"}, True),
+        ({"PENALTY": "logprobs=0", "FILE": '"vllm"'}, False),  # vLLM does not read the model's file
         ({"OTHER": 'del options["temperature"]'}, True),
+        ({"OTHER": 'del options["top_k"]'}, True),
         ({"OTHER": 'options["top_k"] = -1'}, True),
     ],
 )

@@ -1,5 +1,7 @@
 """How far verl's asynchronous rollouter runs ahead, on a specimen of its loop in words of our own."""
 
+import asyncio
+
 import pytest
 
 from adapters.checks import Loads, answering, check_verdict, rewritten, the_bound
@@ -7,6 +9,7 @@ from adapters.kit.round_trip import check_round_trip
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, staleness
+from rl_sentinel.adapters.verl.staleness import settle
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.version_miscounted import LAW as STA001
 
@@ -108,3 +111,22 @@ def test_broken(loads: Loads, broken: dict[str, str], setting: str) -> None:
     """A limit that is one update off; samples in work, or in the queue, that are not counted."""
     target, boundary = _bound(loads, NEWER, **broken)
     check_verdict(STA001, boundary, setting, target, found=True)
+
+
+def test_slow_changes_are_waited_for() -> None:
+    """A task may need several turns of the event loop for one change; it ends before the wait does."""
+    changes = list[int]()
+
+    async def work() -> None:
+        for change in range(5):
+            for _ in range(10):
+                await asyncio.sleep(0)
+            changes.append(change)
+
+    async def run() -> None:
+        task = asyncio.create_task(work())
+        await settle(lambda: len(changes), 5)
+        assert task.done()
+
+    asyncio.run(run())
+    assert changes == [0, 1, 2, 3, 4]

@@ -155,16 +155,16 @@ async def _session(owner: Any, rows: int, finished: int, staleness: int, unfinis
         return rollouter.pending_queue.qsize(), len(servers.seen), len(servers.held), len(queue.samples)
 
     for version in range(1, finished + 1):
-        await _settle(state, total)
+        await settle(state, total)
         if rollouter.lock.locked():  # a drain that holds the lock until every sample is generated
             servers.release()
-            await _settle(state, total)
+            await settle(state, total)
         del queue.samples[:rows]
         await _update(rollouter, version)
         servers.release()
-    await _settle(state, total)
+    await settle(state, total)
     servers.release()
-    await _settle(state, total)
+    await settle(state, total)
     if work.done():
         work.result()  # raises the exception of the worker
     work.cancel()
@@ -172,7 +172,7 @@ async def _session(owner: Any, rows: int, finished: int, staleness: int, unfinis
     return len(servers.seen)
 
 
-async def _settle(state: Callable[[], object], total: int) -> None:
+async def settle(state: Callable[[], object], total: int) -> None:
     """Let the tasks run until the state has not changed for some turns of the event loop, or all turns are used."""
     seen, unchanged = state(), 0
     for _ in range(_TURNS * total):
