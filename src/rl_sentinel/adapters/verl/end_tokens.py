@@ -97,10 +97,14 @@ def responses(kind: Any, mask: Callable[..., Tensor], rows: list[list[int]]) -> 
     width = 2 + max(map(len, rows))
     ids = [[token + SHIFT for token in row] + [OTHER_END if n % 2 else END] for n, row in enumerate(rows)]
     sampled = torch.tensor([row + [PAD] * (width - len(row)) for row in ids])
-    worker = bare_instance(
-        kind,
+    model = SimpleNamespace(
         tokenizer=SimpleNamespace(eos_token_id=END, pad_token_id=PAD),
         generation_config=SimpleNamespace(eos_token_id=[END, OTHER_END], pad_token_id=PAD),
+    )
+    worker = bare_instance(
+        kind,
+        model_config=model,
+        **vars(model),
         rollout=SimpleNamespace(generate_sequences=generate_sequences),
         config=SimpleNamespace(rollout=SimpleNamespace(name="vllm")),
         rollout_sharding_manager=NoSharding(),

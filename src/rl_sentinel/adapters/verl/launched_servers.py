@@ -18,7 +18,8 @@ from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.server_flags import flag_of_server
 from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived, IfSet, constants
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.rollout_servers import CONFIG, SERVERS, distribution
+from rl_sentinel.adapters.verl.engine_imports import engine_installed
+from rl_sentinel.adapters.verl.rollout_servers import CONFIG, SERVERS
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
@@ -63,7 +64,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the engine's options, and of the samples that several replicas draw for one prompt."""
     if not target.has(CONFIG) or target.fails(CONFIG):
         return
-    with distribution("vllm"):
+    with engine_installed("vllm"):
         found = target.has(PATH)  # imports its module
     if found:
         for name, options in FAMILIES.items():

@@ -18,6 +18,7 @@ from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER
+from rl_sentinel.adapters.verl.engine_imports import engine_installed
 from rl_sentinel.adapters.verl.worker_batch import (
     LONGEST,
     MICRO_BATCH,
@@ -42,6 +43,8 @@ _CLAIMS = claims(
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the scores with equal micro-batches, and with a dynamic batch size."""
+    with engine_installed("vllm"):
+        target.has(PATH)  # imports its module
     yield from try_bind(target, PATH, "reward", lambda: [_scores(target)])
 
 
