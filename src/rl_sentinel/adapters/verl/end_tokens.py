@@ -84,6 +84,14 @@ class NoSharding:
     postprocess_data = preprocess_data
 
 
+class AwakeEngine:
+    """A fake of an engine that is awake."""
+
+    @staticmethod
+    def wake_up(tags: list[str] | None = None) -> None:
+        """Do nothing."""
+
+
 def responses(kind: Any, mask: Callable[..., Tensor], rows: list[list[int]]) -> dict[str, list[Tensor]]:  # noqa: ANN401
     """Generate responses, and return the tokens that the mask counts in each response, without its end token.
 
@@ -105,7 +113,7 @@ def responses(kind: Any, mask: Callable[..., Tensor], rows: list[list[int]]) -> 
         kind,
         model_config=model,
         **vars(model),
-        rollout=SimpleNamespace(generate_sequences=generate_sequences),
+        rollout=SimpleNamespace(generate_sequences=generate_sequences, inference_engine=AwakeEngine),
         config=SimpleNamespace(rollout=SimpleNamespace(name="vllm")),
         rollout_sharding_manager=NoSharding(),
         sharding_manager=NoSharding(),

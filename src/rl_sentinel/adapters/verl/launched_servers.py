@@ -14,7 +14,7 @@ from rl_sentinel.adapters.kit.arriving_settings import arrives, arriving_outputs
 from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.forms import PerRow
-from rl_sentinel.adapters.kit.replacement import bare_instance
+from rl_sentinel.adapters.kit.replacement import bare_instance, nothing
 from rl_sentinel.adapters.kit.server_flags import flag_of_server
 from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived, IfSet, constants
 from rl_sentinel.adapters.target import Target
@@ -141,8 +141,8 @@ def launched(owner: type, config: Any, rank: int) -> dict[str, Any]:  # noqa: AN
         profiler_controller=SimpleNamespace(config=None, tool_config=None),
         _should_profile=lambda: False,
         _disaggregation_role="null",
-        _master_sock=SimpleNamespace(close=lambda: None),
-        **dict.fromkeys(("_master_address", "_master_port", "_dp_rpc_port")),
+        **dict.fromkeys(("_master_sock", "_dp_rpc_sock", "_dp_master_sock"), SimpleNamespace(close=nothing)),
+        **dict.fromkeys(("_master_address", "_master_port", "_dp_rpc_port", "_dp_master_port")),
     )
     with patch.dict(sys.modules, {ENGINE_MODULE: engine_module()}):
         asyncio.run(server.launch_server())
