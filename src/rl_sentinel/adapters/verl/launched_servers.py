@@ -102,13 +102,15 @@ class EngineArguments:
 #: vLLM's module with its engine arguments, which verl reads to know the flags that are on by default.
 ENGINE_MODULE = "vllm.engine.arg_utils"
 
-#: Names of the server's module -> fakes: vLLM's command line has no commands, and nothing is printed.
+#: Names of the server's module -> fakes: vLLM's command line has no commands, nothing is printed, and workers
+#: have no addresses.
 FAKES: Mapping[str, Any] = {
     "vllm": SimpleNamespace(
         __version__="9999.0", entrypoints=SimpleNamespace(cli=SimpleNamespace(serve=SimpleNamespace(cmd_init=list)))
     ),
     "FlexibleArgumentParser": Parser,
     "pprint": lambda *_about, **_more: None,
+    "ray": SimpleNamespace(get=lambda addresses: ["" for _ in addresses]),
 }
 
 
@@ -136,7 +138,7 @@ def launched(owner: type, config: Any, rank: int) -> dict[str, Any]:  # noqa: AN
         node_rank=0,
         nnodes=1,
         gpus_per_node=1,
-        workers=[None],
+        workers=[SimpleNamespace(get_zeromq_address=SimpleNamespace(remote=nothing))],
         run_server=run_server,
         profiler_controller=SimpleNamespace(config=None, tool_config=None),
         _should_profile=lambda: False,
