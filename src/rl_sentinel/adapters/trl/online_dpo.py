@@ -1,5 +1,7 @@
 """TRL's online DPO: the training step on sampled pairs. It maps known log-probs and rewards to loss and metrics."""
 
+import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -11,6 +13,7 @@ from rl_sentinel.adapters.kit.forms import Number
 from rl_sentinel.adapters.kit.pairs import even_rows, rows_are_pairs
 from rl_sentinel.adapters.kit.requirements import enough_words, equal_micro_batches, no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Derived, Knob
+from rl_sentinel.adapters.source_reads import remembered
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import truncated_fill_width
 from rl_sentinel.adapters.trl.loop_codecs import ENDED, sampled, trains_as_sampled
@@ -95,10 +98,18 @@ def train_pairs(entry: Callable[..., Any], trainer: Any, micro_batches: int, sam
         trainer.reward_funcs = [RowRewards("first", 1.0, [float(row % TWO == 0) for row in order])]
         prompts = torch.tensor([[FIRST_TOKEN] * (CONTEXT - 1) + [FIRST_WORD + row // TWO] for row in order])
         generated = prompts, torch.ones_like(prompts), known.ids[order], known.mask[order], None
+        generated = generated[: _results(entry)]
         trainer._generate = lambda *_arguments, made=generated: made  # noqa: SLF001 - the engine's call
         return {"prompt": ["w1"] * (len(order) // TWO)}
 
     return run_step(entry, trainer, parts(sampled, micro_batches), start)
+
+
+@remembered
+def _results(entry: Callable[..., Any]) -> int:
+    """How many results of ``_generate`` the step of a release takes: four, and in newer ones inputs for images."""
+    match = re.search(r"^(.*) = self\._generate\(", inspect.getsource(inspect.unwrap(entry)), re.MULTILINE)
+    return 1 + match[1].count(",") if match else 5
 
 
 def distinct(inputs: Inputs) -> str:
