@@ -86,7 +86,7 @@ class LabeledFeatures(PairFeatures):
 
 def takes_whole(release: Release) -> bool:
     """Whether the rows of a release are whole sequences, as until May 2026, and not prompts and completions."""
-    return '"completion_ids"' not in release.source
+    return '"completion_labels"' in release.source and '"completion_ids"' not in release.source
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:

@@ -97,8 +97,7 @@ def train_pairs(entry: Callable[..., Any], trainer: Any, micro_batches: int, sam
         order = [2 * pair + (pair + half) % TWO for half in range(TWO) for pair in range(len(known.lengths) // TWO)]
         trainer.reward_funcs = [RowRewards("first", 1.0, [float(row % TWO == 0) for row in order])]
         prompts = torch.tensor([[FIRST_TOKEN] * (CONTEXT - 1) + [FIRST_WORD + row // TWO] for row in order])
-        generated = prompts, torch.ones_like(prompts), known.ids[order], known.mask[order], None
-        generated = generated[: _results(entry)]
+        generated = (prompts, torch.ones_like(prompts), known.ids[order], known.mask[order], None)[: _results(entry)]
         trainer._generate = lambda *_arguments, made=generated: made  # noqa: SLF001 - the engine's call
         return {"prompt": ["w1"] * (len(order) // TWO)}
 
