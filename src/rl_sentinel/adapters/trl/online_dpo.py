@@ -21,7 +21,7 @@ from rl_sentinel.adapters.trl.loop_fakes import CONTEXT, FIRST_TOKEN, Responses
 from rl_sentinel.adapters.trl.pair_samplers import TWO, parts, run_step, sampler_step, train_sampled_pairs
 from rl_sentinel.adapters.trl.pair_sampling_fakes import PROMPTS
 from rl_sentinel.adapters.trl.preferences import LOGGED as OF_PAIRS
-from rl_sentinel.adapters.trl.preferences import PAIRED, SCALED
+from rl_sentinel.adapters.trl.preferences import PAIRED, SCALED, trainer_path
 from rl_sentinel.adapters.trl.release import fields_of, source_of
 from rl_sentinel.adapters.trl.rollout_fakes import FIRST_WORD
 from rl_sentinel.adapters.trl.scoring import no_extra_padding
@@ -65,7 +65,7 @@ SCORERS: Mapping[str, str] = {"get_reward(": "model", "judge.judge(": "judge"}
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the training step: with reward functions or, in earlier releases, with a model or a judge."""
-    path = target.locate(f"{ONLINE}.training_step")
+    path = f"{trainer_path(target, ONLINE, ONLINE_EXPERIMENTAL)}.training_step"
     if not target.has(path):
         return
     if why := target.fails(path):
