@@ -4,7 +4,7 @@ import asyncio
 import inspect
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.target import Target
@@ -48,6 +48,20 @@ def server_reply(tokens: list[int], logprobs: list[float], reason: str, *, sglan
     return {"choices": [{"finish_reason": reason, "logprobs": {"tokens": words, "token_logprobs": logprobs}}]}
 
 
+class Session:
+    """A fake of aiohttp's session; the request itself is replaced."""
+
+    async def __aenter__(self) -> Self:
+        """The session."""
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        """Do nothing."""
+
+    async def close(self) -> None:
+        """Do nothing."""
+
+
 def send(  # noqa: PLR0913 - the client of the target, and its fakes
     method: Callable[..., Any],
     request: Any,  # noqa: ANN401 - AReaL's class
@@ -65,20 +79,22 @@ def send(  # noqa: PLR0913 - the client of the target, and its fakes
     owner = method.__globals__[method.__qualname__.partition(".")[0]]
     if hasattr(owner, "set_version") and "pause_state" in inspect.signature(owner).parameters:
         return _through_bridge(method, owner, request, backend, respond, version)
+    session = Session()
     engine = SimpleNamespace(
         config=SimpleNamespace(use_lora=False, request_retries=1, request_timeout=1.0, return_routed_experts=experts),
         backend=backend,
         rid_to_address={},
         rid_queue=[],
         choose_server=lambda: "server",
-        workflow_executor=SimpleNamespace(is_paused=lambda: False, paused=SimpleNamespace(is_set=lambda: False)),
+        workflow_executor=SimpleNamespace(
+            is_paused=lambda: False, paused=SimpleNamespace(is_set=lambda: False), session=session
+        ),
         get_version=version,
         lora_initialized=False,
         lora_init=False,
-        _create_session=lambda: SimpleNamespace(close=_no_session),
+        _create_session=lambda: session,
     )
     context = SimpleNamespace(get_aiohttp_session=_no_session, get=lambda: SimpleNamespace(is_eval=False))
-    session = SimpleNamespace(close=_no_session)
     http = SimpleNamespace(ClientSession=lambda **_options: session, ClientTimeout=SimpleNamespace)
     fakes = {"aiohttp": http, "get_default_connector": lambda: None, "workflow_context": context}
     with replaced_globals(method.__globals__, arequest_with_retry=respond, **fakes):

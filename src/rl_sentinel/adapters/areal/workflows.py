@@ -110,15 +110,20 @@ def call_at_once(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def _message_tokens(message: dict[str, str]) -> list[int]:
+    """The tokens of a message: the feedback of a user, or one token for any other role."""
+    return list(_WRONG) if message["role"] == "user" else [_EOS]
+
+
 class Tokenizer:
     """A tokenizer whose prompts are token ids; the template encodes replies and feedback as fixed ids."""
 
     eos_token_id, pad_token_id = _EOS, _PAD
 
     def apply_chat_template(self, messages: list[Any], **_options: object) -> list[int]:
-        """The prompt unchanged; for a list of messages, one token per assistant message, and the feedback."""
-        parts = {"assistant": [_EOS], "user": list(_WRONG)}
-        return [token for one in messages for token in (parts[one["role"]] if isinstance(one, dict) else [one])]
+        """The prompt unchanged; for a list of messages, the feedback of a user, and one token per other message."""
+        written = [_message_tokens(one) if isinstance(one, dict) else [one] for one in messages]
+        return [token for tokens in written for token in tokens]
 
     def decode(self, ids: list[int], **_options: object) -> str:
         """The ids as words."""
