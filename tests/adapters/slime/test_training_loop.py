@@ -1,4 +1,4 @@
-"""slime's training loop, on a specimen of its call shape in words of our own."""
+"""slime's training loops, on specimens of their call shapes in words of our own."""
 
 from typing import Any
 
@@ -59,8 +59,35 @@ GROUPS = """
 """
 
 
-def _bound(loads: Loads, **words: str) -> tuple[Target, Boundary]:
-    source = SOURCE
+#: A loop that samples the next rollout while it trains.
+AHEAD = (
+    SOURCE[: SOURCE.index("        actor.update_weights()")]
+    + """
+        actor.update_weights()
+        ready = manager.generate.remote(args.start_rollout_id)
+        for number in range(args.start_rollout_id, args.num_rollout):
+            batch = ray.get(ready)
+            if number + 1 < args.num_rollout:
+                if EARLY:
+                    ray.get(manager.save.remote(number))
+                ready = manager.generate.remote(number + 1)
+            if args.use_critic:
+                ray.get(critic.async_train(number, batch))
+                critic.save_model(number)
+            if not args.use_critic or number >= args.num_critic_only_steps:
+                ray.get(actor.async_train(number, batch))
+                actor.save_model(number)
+            if not EARLY or number + 1 == args.num_rollout:
+                ray.get(manager.save.remote(number))
+            if (number + 1) % args.update_weights_interval == 0:
+                ray.get(ready)
+                actor.update_weights()
+"""
+)
+
+
+def _bound(loads: Loads, path: str = "train.py", loop: str = SOURCE, **words: str) -> tuple[Target, Boundary]:
+    source = loop
     for name, word in {**SOUND, **words}.items():
         source = source.replace(name, word)
     files = {
@@ -68,7 +95,7 @@ def _bound(loads: Loads, **words: str) -> tuple[Target, Boundary]:
         "slime/ray/placement_group.py": GROUPS,
         "slime/utils/misc.py": "def init_tracking(args):\n    raise RuntimeError('a log is opened')\n",
         "ray.py": "",
-        "train.py": source,
+        path: source,
     }
     target = loads(FRAMEWORK, files)
     return target, the_only(training_loop.boundaries(target))
@@ -104,6 +131,16 @@ def test_sound_loop(loads: Loads, law: Law, setting: str) -> None:
 def test_broken_loop(loads: Loads, law: Law, words: dict[str, Any], setting: str) -> None:
     target, boundary = _bound(loads, **words)
     check_verdict(law, boundary, setting, target, found=True)
+
+
+@pytest.mark.parametrize(("early", "found"), [("True", False), ("False", True)])
+@pytest.mark.parametrize("setting", ["engines stay", "critic", "critic first"])
+def test_position_while_the_next_rollout_runs(loads: Loads, setting: str, early: str, *, found: bool) -> None:
+    """A position that is saved after the next rollout has begun leaves out its prompts."""
+    target, boundary = _bound(loads, "train_async.py", AHEAD, EARLY=early)
+    assert "engines offloaded" not in boundary.settings
+    assert "updates behind" not in boundary.outputs
+    check_verdict(RES001, boundary, setting, target, found=found)
 
 
 def test_reads_back(loads: Loads) -> None:
