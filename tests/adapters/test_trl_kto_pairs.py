@@ -1,5 +1,8 @@
 """The mismatched pairs of TRL's KTO, on a specimen of their call shapes in words of our own."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from adapters.checks import Loads, judged_at, the_only
@@ -8,6 +11,7 @@ from adapters.trl_data_specimen import DATASETS, TRANSFORMERS
 from adapters.trl_specimen import overlay
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK
+from rl_sentinel.adapters.trl.kto import takes_whole
 from rl_sentinel.adapters.trl.kto_pairs import BATCHES, boundaries
 from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.laws.sample_lost_or_repeated import LAW as DAT002
@@ -80,3 +84,17 @@ def test_pairs(loads: Loads, order: str, broken: set[str]) -> None:
         assert judgement.tried > 0
         found |= {name} if judgement.found is not None else set()
     assert found == broken
+
+
+@pytest.mark.parametrize(
+    ("source", "whole"),
+    [
+        ('batch["completion_input_ids"], batch["completion_labels"]', True),
+        ('row["prompt_ids"] + row["completion_ids"]; batch["completion_labels"]', False),
+        ('row["prompt_ids"] + row["completion_ids"]', False),
+    ],
+)
+def test_rows_of_a_release(source: str, whole: bool) -> None:
+    """Labels in a batch do not say that the rows of the data set are whole sequences."""
+    release: Any = SimpleNamespace(source=source)
+    assert takes_whole(release) == whole

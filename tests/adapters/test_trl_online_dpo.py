@@ -47,7 +47,7 @@ TRAINER = """
 
         def training_step(self, model, inputs, num_items_in_batch=None):
             pairs = len(inputs["prompt"])
-            prompt_ids, _, ids, mask, _ = self._generate(model, inputs["prompt"], None)
+            {sampled} = self._generate(model, inputs["prompt"], None)
             logps = self._forward(model, prompt_ids, ids) * mask
             with torch.no_grad():
                 reference = self._forward(self.ref_model, prompt_ids, ids){masked}
@@ -63,7 +63,12 @@ TRAINER = """
             self.accelerator.backward(loss / {steps})
 """
 
-SOUND = {"masked": " * mask", "better": ">=", "steps": "self.current_gradient_accumulation_steps"}
+SOUND = {
+    "sampled": "prompt_ids, _, ids, mask, _",
+    "masked": " * mask",
+    "better": ">=",
+    "steps": "self.current_gradient_accumulation_steps",
+}
 
 
 def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
@@ -84,8 +89,10 @@ def test_all_boundaries_answer(loads: Loads) -> None:
 
 
 @pytest.mark.parametrize(("law", "setting"), [(REF001, "default"), (SPL001, "default"), (MET001, "logged")])
-def test_sound_step(loads: Loads, law: Law, setting: str) -> None:
-    target, boundaries = _bound(loads)
+@pytest.mark.parametrize("sampled", ["prompt_ids, _, ids, mask, _", "prompt_ids, _, ids, mask"])
+def test_sound_step(loads: Loads, law: Law, setting: str, sampled: str) -> None:
+    """Of a release that samples inputs of images, too, and of one that does not."""
+    target, boundaries = _bound(loads, sampled=sampled)
     judgement = judged_at(law, boundaries[setting], setting, target)
     assert (judgement.found, judgement.tried > 0) == (None, True)
 

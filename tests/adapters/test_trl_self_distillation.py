@@ -25,7 +25,7 @@ TRAINER = """
                 tokens = alpha * kl(teacher, mixed) + (1 - alpha) * kl(student, mixed)
             rows = (tokens * {mask}).sum(1) / mask.sum(1).clamp(min=1)
             self._metrics["train"]["self_distillation/distillation_loss"].append(rows.mean().item())
-            return rows.mean()
+            return {mean}
 
         def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
             width = inputs["completion_ids"].shape[1]
@@ -40,7 +40,19 @@ TRAINER = """
             return self._compute_self_distillation_loss(one, two, inputs["completion_mask"]) / {steps}
 """
 
-SOUND = {"share": "alpha", "mask": "mask", "shift": ":-1", "steps": "self.current_gradient_accumulation_steps"}
+SOUND = {
+    "share": "alpha",
+    "mask": "mask",
+    "shift": ":-1",
+    "steps": "self.current_gradient_accumulation_steps",
+    "mean": "rows.mean()",
+}
+
+#: The mean in spring 2026, when it depends on the type of the loss.
+TYPED = """{
+                "grpo": rows.mean(),
+                "other": None,
+            }[self.loss_type if self.args.full_logit_distillation and not self.args.distillation_topk else "other"]"""
 
 
 def _bound(loads: Loads, **choices: str) -> tuple[Target, dict[str, Boundary]]:
@@ -71,3 +83,10 @@ def test_faults(loads: Loads, law: Law, setting: str, choices: dict[str, str], s
     """The student's share for the teacher's, a teacher's logits of the next token, all tokens, losses added up."""
     target, boundaries = _bound(loads, **({} if sound else choices))
     check_verdict(law, boundaries[setting], setting, target, found=not sound)
+
+
+def test_releases_with_loss_types(loads: Loads) -> None:
+    """The loss is that of ``loss_type=grpo``, and *when* names it."""
+    target, boundaries = _bound(loads, mean=TYPED)
+    assert boundaries["full logits"].reach.endswith("loss_type=grpo")
+    check_verdict(REF001, boundaries["full logits"], "full logits", target, found=False)

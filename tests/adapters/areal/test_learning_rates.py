@@ -41,10 +41,12 @@ FSDP = """
     import math
 
     import torch
+    from transformers import get_constant_schedule_with_warmup
 
     class FSDPEngine:
         def _create_optimizer(self, run):
             options, total = self.optimizer_config, run.total_train_steps
+            assert options.type == "OPTIMIZER", "Only AdamW optimizer" if options.type == "sgd" else "unknown"
             warm = int(options.warmup_steps_proportion * total)
             self.optimizer = torch.optim.SGD(self.model.parameters(), lr=options.lr)
 
@@ -52,9 +54,12 @@ FSDP = """
                 if step < warm:
                     return step / warm
                 share = (1 + math.cos(math.pi * (step - warm) / (total - warm))) / 2
-                return 1 if options.lr_scheduler_type == "constant" else FLOOR + (1 - FLOOR) * share
+                return FLOOR + (1 - FLOOR) * share
 
-            self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, rate)
+            if options.lr_scheduler_type == "constant":
+                self.lr_scheduler = get_constant_schedule_with_warmup(self.optimizer, WARM)
+            else:
+                self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, rate)
 
         def lr_scheduler_step(self):
             self.optimizer.step()
@@ -89,13 +94,13 @@ MEGATRON = """
 
 
 def _bound(
-    loads: Loads, floor: str = "options.min_lr_ratio", decay: str = "total"
+    loads: Loads, floor: str = "options.min_lr_ratio", decay: str = "total", warm: str = "warm"
 ) -> tuple[Target, dict[tuple[str, str], Boundary]]:
     files = {
         "areal/__init__.py": "",
         "areal/api/cli_args.py": OPTIONS,
         "areal/api/io_struct.py": RUN,
-        "areal/engine/fsdp_engine.py": FSDP.replace("FLOOR", floor),
+        "areal/engine/fsdp_engine.py": FSDP.replace("FLOOR", floor).replace("WARM", warm).replace("OPTIMIZER", "adam"),
         "areal/engine/megatron_engine.py": MEGATRON.replace("DECAY", decay),
     }
     target = loads(FRAMEWORK, files)
@@ -126,3 +131,11 @@ def test_found_where_broken_alone(loads: Loads, engine: str, setting: str, broke
     """A floor that is dropped, and a warm-up that is subtracted twice."""
     target, boundaries = _bound(loads, **(broken if found else {}))
     check_verdict(REF001, boundaries[engine, setting], setting, target, found=found)
+
+
+@pytest.mark.parametrize(("warm", "found"), [("warm", False), ("0", True)])
+def test_schedule_of_transformers(loads: Loads, warm: str, found: bool) -> None:
+    """A constant rate comes from transformers, which is not installed: with the warm-up, or without it."""
+    target, boundaries = _bound(loads, warm=warm)
+    boundary = boundaries["fsdp_engine", "constant, warm-up"]
+    check_verdict(REF001, boundary, "constant, warm-up", target, found=found)

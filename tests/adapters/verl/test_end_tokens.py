@@ -49,11 +49,12 @@ def test_by_hand(loads: Loads) -> None:
     assert outputs_of(target, boundary, "two end tokens", batch)["token"].tolist() == [[5, 6], [7, -1]]
 
 
-@pytest.mark.parametrize("broken", [{"OWNER": "tokenizer"}, {"COMPARED": ">= 0"}])
+@pytest.mark.parametrize("broken", [{"OWNER": "tokenizer"}, {"COMPARED": ">= 0"}, {"OWNER": "model_config.tokenizer"}])
 @pytest.mark.parametrize("found", [False, True])
 def test_found_where_broken_alone(loads: Loads, broken: dict[str, str], found: bool) -> None:
     """An end token that the worker does not know, and padding that counts."""
-    target, boundary = _load(loads, **(broken if found else {}))
+    sound = {"OWNER": broken["OWNER"].replace("tokenizer", "generation_config")} if "OWNER" in broken else {}
+    target, boundary = _load(loads, **(broken if found else sound))
     check_verdict(PLC004, boundary, "two end tokens", target, found=found)
 
 

@@ -112,7 +112,7 @@ EARLIER = """
             if peft_config:
                 state = {n.replace(".default", ""): one for n, one in state.items() if "lora_" in n}
             weights = [(name, one.full_tensor()) for name, one in state.items()]
-            await self.rollout.update_weights(weights, peft_config=peft_config, base_sync_done=done)
+            await self.rollout.update_weights(weights, peft_config=peft_config, base_sync_done=DONE)
 """
 
 SOUND = {
@@ -121,6 +121,7 @@ SOUND = {
     "ALONE": "True",
     "ONCE": "False",
     "BASE": "self.rollout.sleep_level == 2",
+    "DONE": "done",
 }
 CONFIG: dict[str, Any] = {"actor_rollout_ref": {"rollout": {"checkpoint_engine": {"backend": "naive"}}}}
 
@@ -171,3 +172,10 @@ def test_weights_that_sample(loads: Loads, place: str, setting: str, broken: dic
     """The engine has the weights of the step: whole, with adapters, and with adapters merged into them."""
     target, every = _bound(loads, **(broken if found else {}))
     check_verdict(PLC004, every[place, setting], setting, target, found=found)
+
+
+@pytest.mark.parametrize(("base", "found"), [("self.force_reload", False), ("not self.force_reload", True)])
+def test_workers_that_reload(loads: Loads, base: str, found: bool) -> None:
+    """In September 2025 a worker knows by ``force_reload`` that the engine discards its weights."""
+    target, every = _bound(loads, BASE=base, DONE="True")
+    check_verdict(PLC004, every["rollout_mode", "weights, adapters"], "weights, adapters", target, found=found)

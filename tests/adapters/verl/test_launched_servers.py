@@ -37,6 +37,8 @@ SERVER = """
             for name in ("enforce_eager", "enable_chunked_prefill", "enable_prefix_caching"):
                 words += [f"--{name}"] if getattr(self.config, name) else OFF
             pprint(words)
+            for port in (self._master_sock, self._dp_rpc_sock, self._dp_master_sock):
+                port.close()
             assert vllm.entrypoints.cli.serve.cmd_init() == []
             parser = FlexibleArgumentParser(description="")
             await self.run_server(parser.parse_args(args=["serve", self.model_config.local_path, *words]))

@@ -36,7 +36,7 @@ ENGINE = """
             warm_up = about.lr_warmup_steps or WARM_UP
             if about.lr_scheduler_type == "constant":
                 return get_constant_schedule_with_warmup(optimizer, warm_up)
-            if about.lr_scheduler_type == "cosine":
+            if about.get("lr_scheduler_type", "constant") == "cosine":
                 return get_cosine_schedule_with_warmup(
                     optimizer, warm_up, about.total_training_steps, about.min_lr_ratio
                 )

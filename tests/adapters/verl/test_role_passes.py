@@ -97,6 +97,11 @@ CONFIG = """
         sequence_parallel: bool = True
 """
 
+MICRO_BATCHES = """
+    def prepare_micro_batches(data):
+        return data.split(data["micro_batch_size_per_gpu"])
+"""
+
 ACTOR = {
     "KIND": "ActorWorker",
     "METHOD": "compute_log_prob",
@@ -112,6 +117,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
         return rewritten(source, more | words)
 
     tree = engine_tree() | {
+        "verl/workers/engine/utils.py": MICRO_BATCHES,
         "verl/workers/roles/utils/padding.py": written(PADDING, {}),
         "verl/workers/roles/actor.py": written(WORKER, ACTOR),
         "verl/workers/roles/critic.py": written(WORKER, CRITIC),

@@ -125,6 +125,22 @@ def test_routes_of_padded_sequences(loads: Loads, padded: str, found: bool) -> N
     check_verdict(TOK001, bound, "a dense layer", target, found=padded == "True")
 
 
+def test_packing_without_a_mask(loads: Loads) -> None:
+    """A function that packs padded rows is not asked for the places of nested ones."""
+    other = "    def preprocess_packed_seqs(rows, attention_mask, use_fp8_padding=False):\n        raise TypeError\n"
+    source = SET.replace("PLACE", PLACE).replace("CHUNK", "vp_rank")
+    packed = "preprocess_thd_no_padding(layers_topk_idx, use_fp8_padding=bool(tf_config.fp8))[0]"
+    source = source.replace("layers_topk_idx.values() if PACKED", f"{packed} if layers_topk_idx.is_nested")
+    masked = "preprocess_packed_seqs(layers_topk_idx, attention_mask)[0]"
+    source = source.replace("layers_topk_idx[attention_mask]", masked)
+    tree = files() | {"verl/utils/megatron/router_replay_patch.py": PATCH}
+    pack = PACK.replace("preprocess_thd_engine", "preprocess_thd_no_padding")
+    tree["verl/utils/megatron/router_replay_utils.py"] = pack + other + source
+    target = loads(FRAMEWORK, tree)
+    (setting,) = router_replay.FP8
+    check_verdict(TOK001, the_only(router_replay.boundaries(target)), setting, target, found=False)
+
+
 def test_releases_without_replay(loads: Loads) -> None:
     """Have no such boundary."""
     assert not list(router_replay.boundaries(loads(FRAMEWORK, files())))

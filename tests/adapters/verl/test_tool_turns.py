@@ -39,6 +39,13 @@ OLDER = """
                 cls.system = tokenizer.apply_chat_template([{}])
 """
 
+#: A constructor of February 2026, which gets the options of the data set in a wrapper.
+WRAPPED = BASE.replace("dataset_cls, **about", "dataset_cls, dataset_config, **about") + (
+    """
+            self.template_options = dataset_config.config.get("apply_chat_template_kwargs", {})
+"""
+)
+
 SCHEMAS = """
     from types import SimpleNamespace
 
@@ -144,7 +151,7 @@ def test_reads_back(loads: Loads) -> None:
     ],
 )
 @pytest.mark.parametrize("found", [False, True])
-@pytest.mark.parametrize("base", [BASE, OLDER], ids=["each loop", "per class"])
+@pytest.mark.parametrize("base", [BASE, OLDER, WRAPPED], ids=["each loop", "per class", "wrapped"])
 def test_tokens_mask_and_log_probs(
     loads: Loads,
     setting: str,

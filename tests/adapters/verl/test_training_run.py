@@ -153,6 +153,22 @@ REMAX = """
         raise RuntimeError("the trainer computes it")
 """
 
+#: Parts of the trainer, and what stands there before summer 2025: it makes the data set, and the rollout repeats rows.
+EARLIER = {
+    "self, train_dataset, val_dataset, collate_fn, train_sampler": "self",
+    "dataset=train_dataset": "dataset=RLHFDataset(parquet_files='train.parquet')",
+    "    class RayPPOTrainer:": (
+        "    from verl.utils.dataset.rl_dataset import RLHFDataset\n    collate_fn = None\n\n    class RayPPOTrainer:"
+    ),
+    "self._sample(columns)": "self._sample(columns, lambda rows: self.async_rollout_manager.generate_sequences(rows))",
+    "_sample(self, columns):": "_sample(self, columns, sample):",
+    'np.repeat(columns["raw_prompt"], n)': 'columns["raw_prompt"]',
+    'np.repeat(columns["index"], n)': 'columns["index"]',
+    "self.async_rollout_manager.generate_sequences(DataProto.from_dict(tensors, labels))": (
+        "sample(DataProto.from_dict(tensors, labels))"
+    ),
+}
+
 RESTORED = "self.train_dataloader.load_state_dict(torch.load(place))"
 
 #: Sends the weights to the rollout.
@@ -237,6 +253,16 @@ def test_update_is_sound(loads: Loads) -> None:
     target, boundaries = _bound(loads)
     for law in (DEG002, GRP002, PRM001):
         check_verdict(law, boundaries["update, grpo"], "update, grpo", target, found=False)
+
+
+@pytest.mark.parametrize(
+    ("uids", "sound"), [('np.repeat(labels["PROMPT_ID"], n)', True), ('np.tile(labels["PROMPT_ID"], n)', False)]
+)
+def test_loops_whose_rollout_repeats_the_prompts(loads: Loads, uids: str, sound: bool) -> None:
+    """The trainer makes its data set, and repeats the prompts after sampling: in the order of the rows, or not."""
+    target, boundaries = _bound(loads, uids=uids, **EARLIER)
+    check_verdict(GRP002, boundaries["update, grpo"], "update, grpo", target, found=not sound)
+    check_verdict(RES001, boundaries["two epochs"], "two epochs", target, found=False)
 
 
 def test_prompts_by_position_found(loads: Loads) -> None:

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch.optim.lr_scheduler import LambdaLR
 
 from rl_sentinel.adapters.areal.updates import ENGINE, MEGATRON
 from rl_sentinel.adapters.kit.binding import bindable
@@ -66,6 +67,11 @@ class _Anything:
         return _Anything() if name in ("ddp", "config") else "float32"
 
 
+def _constant_after_warm_up(optimizer: torch.optim.Optimizer, num_warmup_steps: int) -> Any:  # noqa: ANN401 - of torch
+    """A fake of transformers' schedule: the rate rises in equal steps from 0, then stays."""
+    return LambdaLR(optimizer, lambda step: min(1.0, step / num_warmup_steps) if num_warmup_steps else 1.0)
+
+
 def engine_rates(
     build: Callable[..., Any],
     owner: Any,  # noqa: ANN401 - AReaL's engine class
@@ -90,6 +96,7 @@ def engine_rates(
         "MCoreOptimizerConfig": SimpleNamespace,
         "OptimizerParamScheduler": MegatronSchedule,
         "MegatronCheckpointManager": lambda **_options: None,
+        "get_constant_schedule_with_warmup": _constant_after_warm_up,
     }
     engine = bare_instance(owner, **attributes)
     with replaced_globals(build.__globals__, **fakes):
@@ -98,10 +105,10 @@ def engine_rates(
     return rates_of(engine.optimizer, lambda: advance(engine), count)
 
 
-def make_options(factory: Callable[..., Any], kind: str, warm_up: int, floor: float) -> Any:  # noqa: ANN401 - AReaL's class
+def make_options(factory: Callable[..., Any], kind: str, warm_up: int, floor: float, name: str = "sgd") -> Any:  # noqa: ANN401 - AReaL's class
     """The optimizer's configuration."""
     share = warm_up / UPDATES
-    return factory(type="sgd", lr=PEAK, lr_scheduler_type=kind, warmup_steps_proportion=share, min_lr_ratio=floor)
+    return factory(type=name, lr=PEAK, lr_scheduler_type=kind, warmup_steps_proportion=share, min_lr_ratio=floor)
 
 
 def make_run(factory: Callable[..., Any], updates: int) -> Any:  # noqa: ANN401 - AReaL's class
@@ -122,7 +129,9 @@ def rates(  # noqa: PLR0913 - the parts of a configuration
     floor: float,
 ) -> list[float]:
     """The learning rates of ``count`` updates of an engine with this configuration."""
-    return engine_rates(build, owner, make_options(options, kind, warm_up, floor), make_run(run, updates), count)
+    name = "adam" if "Only AdamW" in inspect.getsource(build) else "sgd"
+    chosen = make_options(options, kind, warm_up, floor, name)
+    return engine_rates(build, owner, chosen, make_run(run, updates), count)
 
 
 def _rates(path: str, run: str, kind: str, engine: str) -> Boundary:

@@ -17,7 +17,7 @@ from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Namespace, Object, Table
 from rl_sentinel.adapters.kit.forms import Cast, PerRow, Ragged
 from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
-from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
+from rl_sentinel.adapters.kit.replacement import bare_instance, nothing, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.sequences import RaggedSequence
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, functions
@@ -88,8 +88,10 @@ def log_probs_of_packs(  # noqa: PLR0913 - functions of the target, and their ar
     parts = packs_of(pack, data, packs)
     # The method and its timer log their rank; the progress bar is not installed.
     with (
-        replaced_globals(vars(dist), get_rank=lambda *_group: 0),
-        replaced_globals(inspect.unwrap(compute).__globals__, tqdm=lambda items, **_options: items),
+        replaced_globals(vars(dist), get_rank=lambda *_group: 0, barrier=nothing),
+        replaced_globals(
+            inspect.unwrap(compute).__globals__, tqdm=lambda items, **_options: items, get_gloo_group=nothing
+        ),
     ):
         for tag, name in _MODELS.items():
             if tag != "actor" and not _has_model(compute, name):

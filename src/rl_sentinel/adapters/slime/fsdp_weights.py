@@ -42,7 +42,7 @@ _NAME = "model.layers.{}.mlp.down_proj.weight"
 
 #: Numbers of a run; a buffer has room for one to three weights of most cases.
 _NUMBERS: Mapping[str, object] = {
-    "update_weight_buffer_size": 12,
+    **dict.fromkeys(("update_weight_buffer_size", "update_weights_bucket_size"), 12),
     **dict.fromkeys(("rollout_num_gpus", "rollout_num_gpus_per_engine"), 1),
     "optimizer": "adam",
     **dict.fromkeys(("lr", "adam_beta1", "adam_beta2", "adam_eps"), 0.1),

@@ -85,7 +85,10 @@ def layer_outputs(
         torch.manual_seed(0)
         net = layer(fixed, 0)
         own = SimpleNamespace(
-            args=SimpleNamespace(sequence_parallel=False), input_layernorm=nn.Identity(), linear_attn=net
+            args=SimpleNamespace(sequence_parallel=False),
+            input_layernorm=nn.Identity(),
+            linear_attn=net,
+            layer_type="linear_attention",
         )
         own.hf_forward = partial(inner, own)
         packed = SimpleNamespace(cu_seqlens_q=boundaries, cu_seqlens_kv=boundaries, qkv_format="thd")

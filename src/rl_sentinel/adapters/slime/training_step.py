@@ -36,6 +36,7 @@ def reported_by_step(
         decoder_seq_length=None,
         custom_megatron_before_train_step_hook_path=None,
         enable_mtp_training=False,
+        empty_unused_memory_level=0,
         ci_test=False,
     )
     optimizer = SimpleNamespace(zero_grad=lambda: None, step=lambda: (True, 0.0, 0))

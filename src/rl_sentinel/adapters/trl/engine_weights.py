@@ -208,7 +208,7 @@ def attributes_of(policy: Weights, engine: WeightEngine, mode: str) -> dict[str,
     about = {"is_main_process": True, "process_index": 0, "device": torch.device("cpu")}
     state = SimpleNamespace(deepspeed_plugin=None, fsdp_plugin=plugin)
     return {
-        "model": policy,
+        **dict.fromkeys(("model", "model_wrapped"), policy),
         "accelerator": SimpleNamespace(**about, state=state, unwrap_model=itself),
         "args": SimpleNamespace(report_to=[], ds3_gather_for_generation=True),
         "state": SimpleNamespace(global_step=1),

@@ -84,6 +84,11 @@ class LabeledFeatures(PairFeatures):
         return [[token for token in row[name] if token >= FIRST] for row in value]
 
 
+def takes_whole(release: Release) -> bool:
+    """Whether the rows of a release are whole sequences, as until May 2026, and not prompts and completions."""
+    return '"completion_labels"' in release.source and '"completion_ids"' not in release.source
+
+
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of KTO's training step, for each loss type and each weighting."""
     for entry in families_of(target, trainer_path(target, KTO, KTO_EXPERIMENTAL), KTO_FAMILIES):
@@ -106,7 +111,7 @@ def labeled_step(release: Release, name: str, family: Family, call: Callable[...
         arguments={
             "entry": Constant(Function(entry)),
             "learner": Earlier(Use("trainer")),
-            "features": LabeledFeatures(whole='"completion_labels"' in release.source),
+            "features": LabeledFeatures(whole=takes_whole(release)),
             "logprobs": TokenLogprobs("logprob"),
             "ref_logprobs": TokenLogprobs("ref_logprob", leaf=False),
         },

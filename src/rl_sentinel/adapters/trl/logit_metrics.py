@@ -14,7 +14,14 @@ from rl_sentinel.adapters.kit.requirements import every_row_trains
 from rl_sentinel.adapters.kit.value_codecs import Constant, Earlier
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import itself
-from rl_sentinel.adapters.trl.kto import ALTERNATING, KTO, KTO_EXPERIMENTAL, LabeledFeatures, logged_metrics
+from rl_sentinel.adapters.trl.kto import (
+    ALTERNATING,
+    KTO,
+    KTO_EXPERIMENTAL,
+    LabeledFeatures,
+    logged_metrics,
+    takes_whole,
+)
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding, PairFeatures, TripleFeatures, as_pairs
 from rl_sentinel.adapters.trl.preference_families import (
     CPO_FAMILIES,
@@ -99,7 +106,7 @@ def _metrics(release: Release, family: Family, name: str, logged: Mapping[str, s
     features: Codec = (
         pairs(whole=release.whole, names=release.names, prompts=1)
         if paired
-        else LabeledFeatures(whole='"completion_labels"' in release.source, prompts=1)
+        else LabeledFeatures(whole=takes_whole(release), prompts=1)
     )
     step = Step(
         call=train_on_logits,

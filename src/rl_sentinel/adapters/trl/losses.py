@@ -133,7 +133,7 @@ def release_family(target: Target, name: str, path: str) -> Family | None:
         return None
     lacking = {FIELDS.get(n, n) for n in settings if n not in family.described} - known
     named = [f'"{settings[name]}"' for name in ("loss_type", "importance_sampling_level") if name in settings]
-    named += ["ref_per_token_logps"] if "kl_loss_coef" in settings else []
+    named += ['inputs["ref_per_token_logps"]'] if "kl_loss_coef" in settings else []
     if lacking or any(name not in source for name in named):
         return None
     return replace(family, settings=settings)

@@ -1,5 +1,7 @@
 """TRL's online DPO: the training step on sampled pairs. It maps known log-probs and rewards to loss and metrics."""
 
+import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -11,6 +13,7 @@ from rl_sentinel.adapters.kit.forms import Number
 from rl_sentinel.adapters.kit.pairs import even_rows, rows_are_pairs
 from rl_sentinel.adapters.kit.requirements import enough_words, equal_micro_batches, no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import Derived, Knob
+from rl_sentinel.adapters.source_reads import remembered
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.arguments import truncated_fill_width
 from rl_sentinel.adapters.trl.loop_codecs import ENDED, sampled, trains_as_sampled
@@ -18,7 +21,7 @@ from rl_sentinel.adapters.trl.loop_fakes import CONTEXT, FIRST_TOKEN, Responses
 from rl_sentinel.adapters.trl.pair_samplers import TWO, parts, run_step, sampler_step, train_sampled_pairs
 from rl_sentinel.adapters.trl.pair_sampling_fakes import PROMPTS
 from rl_sentinel.adapters.trl.preferences import LOGGED as OF_PAIRS
-from rl_sentinel.adapters.trl.preferences import PAIRED, SCALED
+from rl_sentinel.adapters.trl.preferences import PAIRED, SCALED, trainer_path
 from rl_sentinel.adapters.trl.release import fields_of, source_of
 from rl_sentinel.adapters.trl.rollout_fakes import FIRST_WORD
 from rl_sentinel.adapters.trl.scoring import no_extra_padding
@@ -62,7 +65,7 @@ SCORERS: Mapping[str, str] = {"get_reward(": "model", "judge.judge(": "judge"}
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the training step: with reward functions or, in earlier releases, with a model or a judge."""
-    path = target.locate(f"{ONLINE}.training_step")
+    path = f"{trainer_path(target, ONLINE, ONLINE_EXPERIMENTAL)}.training_step"
     if not target.has(path):
         return
     if why := target.fails(path):
@@ -94,11 +97,18 @@ def train_pairs(entry: Callable[..., Any], trainer: Any, micro_batches: int, sam
         order = [2 * pair + (pair + half) % TWO for half in range(TWO) for pair in range(len(known.lengths) // TWO)]
         trainer.reward_funcs = [RowRewards("first", 1.0, [float(row % TWO == 0) for row in order])]
         prompts = torch.tensor([[FIRST_TOKEN] * (CONTEXT - 1) + [FIRST_WORD + row // TWO] for row in order])
-        generated = prompts, torch.ones_like(prompts), known.ids[order], known.mask[order], None
+        generated = (prompts, torch.ones_like(prompts), known.ids[order], known.mask[order], None)[: _results(entry)]
         trainer._generate = lambda *_arguments, made=generated: made  # noqa: SLF001 - the engine's call
         return {"prompt": ["w1"] * (len(order) // TWO)}
 
     return run_step(entry, trainer, parts(sampled, micro_batches), start)
+
+
+@remembered
+def _results(entry: Callable[..., Any]) -> int:
+    """How many results of ``_generate`` the step of a release takes: four, and in newer ones inputs for images."""
+    match = re.search(r"^(.*) = self\._generate\(", inspect.getsource(inspect.unwrap(entry)), re.MULTILINE)
+    return 1 + match[1].count(",") if match else 5
 
 
 def distinct(inputs: Inputs) -> str:

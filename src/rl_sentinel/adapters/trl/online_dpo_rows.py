@@ -17,9 +17,10 @@ from rl_sentinel.adapters.kit.requirements import enough_words, no_empty_respons
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.inline_engine_fakes import TextEngine
-from rl_sentinel.adapters.trl.online_dpo import ONLINE
+from rl_sentinel.adapters.trl.online_dpo import ONLINE, ONLINE_EXPERIMENTAL
 from rl_sentinel.adapters.trl.pair_codecs import NoPadding
 from rl_sentinel.adapters.trl.pair_samplers import TWO, make_pair_sampler
+from rl_sentinel.adapters.trl.preferences import trainer_path
 from rl_sentinel.adapters.trl.rank_fakes import RankAccelerator
 from rl_sentinel.adapters.trl.release import source_of
 from rl_sentinel.adapters.trl.rollout_batch import FILL, id_tokens
@@ -38,7 +39,7 @@ _LAYOUT = (
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the rows of each engine, with prompts of equal length and with prompts of different lengths."""
-    path = target.locate(f"{ONLINE}._generate_vllm")
+    path = f"{trainer_path(target, ONLINE, ONLINE_EXPERIMENTAL)}._generate_vllm"
     asked = f"{path}_server"
     if not target.has(asked) or target.fails(asked):
         return

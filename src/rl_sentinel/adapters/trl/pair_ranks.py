@@ -15,7 +15,7 @@ from rl_sentinel.adapters.kit.requirements import equal_micro_batches, every_row
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl.bco import BCO, BCO_EXPERIMENTAL, BCO_FAMILIES
-from rl_sentinel.adapters.trl.kto import KTO, KTO_EXPERIMENTAL, LabeledFeatures, logged_metrics
+from rl_sentinel.adapters.trl.kto import KTO, KTO_EXPERIMENTAL, LabeledFeatures, logged_metrics, takes_whole
 from rl_sentinel.adapters.trl.pair_codecs import PairFeatures, TokenLogprobs, as_pairs, tokens_have_probabilities
 from rl_sentinel.adapters.trl.preference_families import (
     CPO_FAMILIES,
@@ -98,7 +98,7 @@ def features_of(release: Release, *, paired: bool) -> PairFeatures:
     """The rows of the data set: pairs, or single responses with alternating labels."""
     if paired:
         return PairFeatures(whole=release.whole, names=release.names)
-    return LabeledFeatures(whole='"completion_labels"' in release.source)
+    return LabeledFeatures(whole=takes_whole(release))
 
 
 def log_probs(release: Release) -> dict[str, Codec]:

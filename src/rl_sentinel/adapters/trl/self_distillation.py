@@ -1,8 +1,11 @@
 """TRL's self-distillation (SDFT, and SDPO without its policy loss): ``compute_loss`` over micro-batches."""
 
+import inspect
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -61,7 +64,14 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         if why := target.fails(path):
             yield Unbound(f"{path}.compute_loss", "aggregate", why)
             continue
-        yield from bindable(target, *(loss(path, name, alpha, make_distiller, Model) for name, alpha in ALPHAS.items()))
+        made = (loss(path, name, alpha, make_distiller, Model) for name, alpha in ALPHAS.items())
+        more = ", loss_type=grpo" if _has_loss_types(target.find(method)) else ""
+        yield from bindable(target, *(replace(one, reach=one.reach + more) for one in made))
+
+
+def _has_loss_types(method: Callable[..., Any]) -> bool:
+    """Whether the loss of a release is aggregated by ``loss_type``, as in spring 2026."""
+    return "self.loss_type" in inspect.getsource(sys.modules[inspect.unwrap(method).__module__])
 
 
 class Model:
@@ -100,6 +110,9 @@ def make_distiller(kind: Any, alpha: float, teacher: object, micro_batches: int)
     arguments = SimpleNamespace(
         distillation_mode="full_logits", distillation_alpha=alpha, distillation_weight=1.0, distillation_is_clip=None
     )
+    # The same choices, by the names of spring 2026.
+    vars(arguments).update(full_logit_distillation=True, distillation_topk=None, distillation_add_tail=False)
+    arguments.sdpo_policy_loss_mode = "distillation_only"
     return bare_instance(
         kind,
         args=arguments,
@@ -107,6 +120,7 @@ def make_distiller(kind: Any, alpha: float, teacher: object, micro_batches: int)
         use_teacher_server=False,
         use_liger_loss=False,
         num_loss_tokens_to_skip=0,
+        loss_type="grpo",
         temperature=1.0,
         model_kwarg_keys=frozenset({"logits_to_keep"}),
         current_gradient_accumulation_steps=micro_batches,

@@ -4,7 +4,7 @@ import dataclasses
 import importlib.util
 import tempfile
 from collections.abc import Sequence
-from inspect import signature
+from inspect import getsource, signature
 from typing import Any
 
 from torch import Tensor, nn
@@ -148,6 +148,8 @@ def make_trainer(kind: str, derived: Any = None, engine: str = "", **settings: A
     name = _NAMES.get(kind, kind.upper())
     config = getattr(importlib.import_module(f"trl.trainer.{kind}_config"), f"{name}Config")
     trainer = getattr(importlib.import_module(f"trl.trainer.{kind}_trainer"), f"{name}Trainer")
+    # Until February 2025 GRPO asks the reference at beta 0, too.
+    always_asked = kind == "grpo" and "beta == 0" not in getsource(trainer)
     more: dict[str, Any] = {}
     if derived is not None:
         trainer, place = derived, derived.__module__.replace("_trainer", "_config")
@@ -185,7 +187,7 @@ def make_trainer(kind: str, derived: Any = None, engine: str = "", **settings: A
     without_compiler(trainer_)
     trainer_.model.train()
     trainer_.beta = trainer_.args.beta = beta
-    trainer_.ref_model = nn.Identity() if beta else None
+    trainer_.ref_model = nn.Identity() if beta or always_asked else None
     if vllm:
         trainer_.use_vllm = trainer_.args.use_vllm = True
     return trainer_

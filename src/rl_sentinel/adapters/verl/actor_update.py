@@ -23,7 +23,7 @@ from rl_sentinel.adapters.verl.actor import SECTION, actor
 from rl_sentinel.adapters.verl.aggregation import aggregation
 from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, POLICY_TENSORS
 from rl_sentinel.adapters.verl.config_files import default_config
-from rl_sentinel.adapters.verl.engine import GIVEN, LOSS, LOSS_TERMS, NUMBERS, ROWS
+from rl_sentinel.adapters.verl.engine import LOSS, LOSS_TERMS, NUMBERS, ROWS, denominators
 from rl_sentinel.adapters.verl.engine_fakes import HuggingFaceFake, fsdp_engine
 from rl_sentinel.adapters.verl.engine_passes import (
     CONFIG,
@@ -37,6 +37,7 @@ from rl_sentinel.adapters.verl.engine_passes import (
 )
 from rl_sentinel.adapters.verl.engine_passes import FAKES as OF_ENGINE
 from rl_sentinel.adapters.verl.fakes import record_losses
+from rl_sentinel.adapters.verl.micro_batches import splits_of_release
 from rl_sentinel.adapters.verl.queue_fakes import Queue
 from rl_sentinel.adapters.verl.queue_passes import data_of_queue, fill_queue
 from rl_sentinel.adapters.verl.queue_trainer import BASE, MODULE
@@ -205,7 +206,7 @@ def update_step(  # noqa: PLR0913 - the parts in which the engines differ
 
 def loss_boundary(target: Target, path: str, step: Step, settings: Mapping[str, Settings], reach: str) -> Boundary:
     """The boundary of an update with the PPO loss."""
-    claimed = GIVEN | aggregation(target, MODE) | claims(LOSS_TERMS, algorithm="dual clip", kl="k3")
+    claimed = denominators(target) | aggregation(target, MODE) | claims(LOSS_TERMS, algorithm="dual clip", kl="k3")
     claimed |= claims(ROWS, rows="all")
     return Boundary(
         path=path,
@@ -213,7 +214,7 @@ def loss_boundary(target: Target, path: str, step: Step, settings: Mapping[str, 
         steps=(position_step(), step),
         unused=frozenset({"token"}),
         outputs={"loss": Output("", "", "loss", at=Use("updated"), form=Total())},
-        settings={name: {**OF_LOSS, **own} for name, own in settings.items()},
+        settings={name: {**OF_LOSS, **own} for name, own in splits_of_release(target, settings).items()},
         claims=replace(claimed, knobs=()),
         reach=f"{reach}, actor.use_kl_loss=True",
         requires=REQUIRED,

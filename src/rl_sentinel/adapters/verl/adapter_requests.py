@@ -11,7 +11,8 @@ from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.scripted_sampling import ScriptedResponse
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, constants
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.rollout_servers import CONFIG, SERVERS, Server, distribution
+from rl_sentinel.adapters.verl.engine_imports import engine_installed
+from rl_sentinel.adapters.verl.rollout_servers import CONFIG, SERVERS, Server
 from rl_sentinel.adapters.verl.server_fakes import Engine, Options, server_of
 from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
@@ -53,7 +54,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     for name, texts in SENT.items():
         server = SERVERS[name]
         path = f"{server.owner}.generate"
-        with distribution(name):
+        with engine_installed(name):
             found = target.has(path)
         if found and _sends(target, server.owner, texts):
             yield from try_bind(target, path, "config", partial(_request, target, name, server))

@@ -20,6 +20,7 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, constants, kno
 from rl_sentinel.adapters.process_group import parallel_state_of_one_process
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.config_files import default_config, untraced
+from rl_sentinel.adapters.verl.engine_imports import engine_installed
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
@@ -81,7 +82,9 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     There are no boundaries in releases whose workers do not divide the sizes by the number of ranks.
     """
     for path, section in WORKERS.items():
-        if target.has(path) and not target.fails(path):
+        with engine_installed("vllm"):
+            found = target.has(path) and not target.fails(path)
+        if found:
             yield from try_bind(target, path, "config", partial(_sizes, target, path, section))
             if path.startswith(FSDP):
                 yield from try_bind(target, path, "config", partial(_micro_batches, target, path, section))

@@ -20,7 +20,7 @@ from rl_sentinel.adapters.kit.row_outputs import row_outputs
 from rl_sentinel.adapters.kit.value_codecs import functions, knobs
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.bucket_fakes import ClosedError, Link, LoraWorker, Memory, Model, named
-from rl_sentinel.adapters.verl.rollout_servers import distribution
+from rl_sentinel.adapters.verl.engine_imports import engine_installed
 from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
@@ -64,7 +64,7 @@ _PRODUCED = (
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of one transfer, in releases that have the sender in buckets."""
-    with distribution("vllm"):
+    with engine_installed("vllm"):
         complete = all(target.has(path) and not target.fails(path) for path in (PATH, SENDER))
     if complete:
         yield from try_bind(target, PATH, "batch", lambda: map(_boundary, FAMILIES))

@@ -17,6 +17,7 @@ from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.data_parallel import reducer_of
 from rl_sentinel.adapters.verl.fakes import run_update, worker_with_fake
 from rl_sentinel.adapters.verl.worker_batch import (
+    PADDED,
     accelerator_fakes,
     dynamic_batch_size,
     equal_rows,
@@ -54,6 +55,7 @@ _MASKED = claims(
     conserves=True,
 )
 
+_PADDED = "critic.model.use_remove_padding=False"
 _WORKER = "fsdp_workers.py, CriticWorker: micro-batch sizes from the configuration"
 
 
@@ -74,7 +76,7 @@ def _critics(target: Target) -> Iterator[Boundary]:
 def _critic(target: Target, fields: Mapping[str, Codec], values: Codec) -> Codec:
     """The critic with its configuration, and a fake model that returns ``values``."""
     sizes = update_sizes(inspect.getsource(target.find(CRITIC)))
-    config = default_config(target, "critic", {**sizes, **fields})
+    config = default_config(target, "critic", {**sizes, **constants(**PADDED), **fields})
     return worker_object(worker_with_fake, CRITIC, config, {"values": values}, model="critic_optimizer")
 
 
@@ -91,7 +93,7 @@ def _values(target: Target, source: str, *, dynamic: bool) -> Boundary:
         outputs={"values": Output("B T", "reward", "value", at=Use("values"), form=Padded())},
         settings={"dynamic batch size" if dynamic else "equal micro-batches": {}},
         claims=_MASKED,
-        reach="algorithm.adv_estimator=gae" + (", critic.use_dynamic_bsz=True" if dynamic else ""),
+        reach=f"algorithm.adv_estimator=gae, {_PADDED}" + (", critic.use_dynamic_bsz=True" if dynamic else ""),
         requires=(no_empty_response, *_mask_requirements(source), *(() if dynamic else (equal_micro_batches,))),
     )
 
@@ -137,7 +139,8 @@ def _update(target: Target, mode: str, source: str, *, dynamic: bool = False) ->
         if dynamic
         else {mode: {"value_clip": 0.5}},
         claims=aggregation(target, mode) | claims(HALVED, algorithm="clipped value", factor="half"),
-        reach="algorithm.adv_estimator=gae, every critic update" + (", critic.use_dynamic_bsz=True" if dynamic else ""),
+        reach=f"algorithm.adv_estimator=gae, {_PADDED}, every critic update"
+        + (", critic.use_dynamic_bsz=True" if dynamic else ""),
         requires=(
             no_empty_response,
             equal_micro_batches,

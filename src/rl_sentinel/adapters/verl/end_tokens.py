@@ -84,6 +84,14 @@ class NoSharding:
     postprocess_data = preprocess_data
 
 
+class AwakeEngine:
+    """A fake of an engine that is awake."""
+
+    @staticmethod
+    def wake_up(tags: list[str] | None = None) -> None:
+        """Do nothing."""
+
+
 def responses(kind: Any, mask: Callable[..., Tensor], rows: list[list[int]]) -> dict[str, list[Tensor]]:  # noqa: ANN401
     """Generate responses, and return the tokens that the mask counts in each response, without its end token.
 
@@ -97,11 +105,15 @@ def responses(kind: Any, mask: Callable[..., Tensor], rows: list[list[int]]) -> 
     width = 2 + max(map(len, rows))
     ids = [[token + SHIFT for token in row] + [OTHER_END if n % 2 else END] for n, row in enumerate(rows)]
     sampled = torch.tensor([row + [PAD] * (width - len(row)) for row in ids])
-    worker = bare_instance(
-        kind,
+    model = SimpleNamespace(
         tokenizer=SimpleNamespace(eos_token_id=END, pad_token_id=PAD),
         generation_config=SimpleNamespace(eos_token_id=[END, OTHER_END], pad_token_id=PAD),
-        rollout=SimpleNamespace(generate_sequences=generate_sequences),
+    )
+    worker = bare_instance(
+        kind,
+        model_config=model,
+        **vars(model),
+        rollout=SimpleNamespace(generate_sequences=generate_sequences, inference_engine=AwakeEngine),
         config=SimpleNamespace(rollout=SimpleNamespace(name="vllm")),
         rollout_sharding_manager=NoSharding(),
         sharding_manager=NoSharding(),

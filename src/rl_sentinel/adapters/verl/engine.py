@@ -7,6 +7,7 @@ from dataclasses import fields as fields_of
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column, Lengths, ResponseMask
@@ -27,7 +28,7 @@ from rl_sentinel.core.boundary import Boundary, Output, Stage, Step, Unbound
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
-from rl_sentinel.core.codec import Codec
+from rl_sentinel.core.codec import Codec, Inputs
 from rl_sentinel.core.errors import Absent, Unbindable
 
 MODULE = "verl.workers.engine.fsdp.transformer_impl"
@@ -38,7 +39,7 @@ CRITIC = "verl.workers.config.FSDPCriticConfig"
 REDUCE = "verl.utils.metric.reduce_metrics"
 TENSORS = "verl.utils.tensordict_utils.get_tensordict"
 
-GIVEN = claims(
+_GIVEN = claims(
     "fsdp/transformer_impl.py: the tokens of the mini-batch are counted for the loss's normalization",
     denominator="given",
 )
@@ -126,13 +127,19 @@ def _critic(target: Target) -> Iterator[Boundary]:
             unused=frozenset({"token"}),
             outputs=outputs_of(logged),
             settings={mode: {"value_clip": 0.5}},
-            claims=GIVEN
+            claims=denominators(target)
             | aggregation(target, mode)
             | claims(HALVED, algorithm="clipped value", factor="half")
             | claims(ROWS, rows="all"),
             reach="algorithm.adv_estimator=gae, every critic update",
             requires=(no_empty_response, equal_micro_batches),
         )
+
+
+def denominators(target: Target) -> Claims:
+    """What the engine says about the loss's denominators: it counts the tokens of a mini-batch since October 2025."""
+    counts = not target.has(CUT) or "batch_num_tokens" in inspect.getsource(target.find(CUT))
+    return _GIVEN if counts else Claims()
 
 
 def _takes_padded(target: Target, loss: str) -> bool:
@@ -162,7 +169,7 @@ def _actor(target: Target) -> Iterator[Boundary]:
             logged = {n: output for n, output in logged.items() if output.quantity == "loss.policy"}
         claimed = (
             loss_claims
-            | (Claims() if loss_claims.row_order else GIVEN)
+            | (Claims() if loss_claims.row_order else denominators(target))
             | (REFERENCE | claims(LOSS_TERMS, kl="k3") if whole else Claims())
         )
         claimed |= claims(ROWS, rows="all")
@@ -226,6 +233,11 @@ def reduce_step(logged: Mapping[str, Output]) -> tuple[Step, ...]:
     return (Step(call=REDUCE, name="logged", arguments=arguments, produced_by={"metrics": cite}),) if logged else ()
 
 
+def _with_prompt(inputs: Inputs) -> Tensor:
+    """Token ids of the sequences ``[B, 1 + T]``: a prompt of one token, and the response."""
+    return torch.cat([torch.ones(inputs.batch.rows, 1, dtype=torch.int64), inputs.batch.token], dim=1)
+
+
 def engine_step(  # noqa: PLR0913 - what the loss reads, and where it comes from
     loss: str,
     configs: tuple[Codec, ...],
@@ -253,6 +265,7 @@ def engine_step(  # noqa: PLR0913 - what the loss reads, and where it comes from
         "response_mask": MASK,
         "loss_mask": MASK,
         "row": Derived(lambda inputs: torch.arange(inputs.batch.rows)),
+        **({"input_ids": Derived(_with_prompt)} if padded else {}),
         **columns,
     }
     about: dict[str, Codec] = {

@@ -14,7 +14,8 @@ from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
 from rl_sentinel.adapters.kit.value_codecs import Knob, functions
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.rollout_servers import SERVERS, distribution
+from rl_sentinel.adapters.verl.engine_imports import engine_installed
+from rl_sentinel.adapters.verl.rollout_servers import SERVERS
 from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
@@ -33,7 +34,7 @@ CACHES = {"text": ("prefix",), "text and images": ("prefix", "mm", "encoder")}
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the server's method that resets the caches, in releases that have one."""
-    with distribution("vllm"):
+    with engine_installed("vllm"):
         found = target.has(PATH)  # imports its module
     if found:
         yield from try_bind(target, PATH, "batch", lambda: [_cleared(name) for name in CACHES])

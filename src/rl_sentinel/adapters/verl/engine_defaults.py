@@ -10,7 +10,7 @@ from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.value_codecs import Constant, IfSet, constants
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.config_files import default_config
-from rl_sentinel.adapters.verl.rollout_servers import distribution
+from rl_sentinel.adapters.verl.engine_imports import engine_installed
 from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
@@ -67,7 +67,7 @@ class EngineArguments:
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """The boundary of the server's options, in releases whose server answers requests with its defaults."""
-    with distribution("vllm"):
+    with engine_installed("vllm"):
         found = target.has(PATH)  # imports its module
     if found:
         yield from try_bind(target, PATH, "config", lambda: [_options(target)])

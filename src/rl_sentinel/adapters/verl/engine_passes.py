@@ -28,6 +28,7 @@ from rl_sentinel.adapters.verl.engine_fakes import (
     pass_of_trainer,
 )
 from rl_sentinel.adapters.verl.fakes import cpu_device
+from rl_sentinel.adapters.verl.micro_batches import splits_of_release
 from rl_sentinel.adapters.verl.rollout_batch import POSITIONS, position_step, trainer_batch
 from rl_sentinel.adapters.verl.worker_batch import MICRO_BATCH
 from rl_sentinel.core.batch import Batch, take_positions, take_rows
@@ -216,7 +217,7 @@ def log_prob_boundary(  # noqa: PLR0913 - the parts in which the passes differ
             name: Output("B T", "" if name == "pi_squared" else "nats", name, at=Use("passed")[place], form=Padded())
             for name, place in places.items()
         },
-        settings=settings,
+        settings=splits_of_release(target, settings),
         claims=_CLAIMS,
         reach=f"every training step, rollout.temperature; {reach}",
         requires=(no_empty_response, equal_micro_batches),
@@ -289,4 +290,6 @@ def _fused(target: Target) -> Iterator[Boundary | Unbound]:
 
 def _values(target: Target, path: str) -> Iterator[Boundary]:
     step = value_step(target, fsdp(VALUE_HEAD), HUGGING_FACE, present(target, FAKES))
-    yield value_boundary(path, step, {"padded": PADDED}, "critic.model.use_remove_padding=False")
+    yield value_boundary(
+        path, step, splits_of_release(target, {"padded": PADDED}), "critic.model.use_remove_padding=False"
+    )

@@ -108,15 +108,19 @@ def weights_after_a_step(  # noqa: PLR0913 - classes of the target, the weights,
     policy = Policy(layers, adapted=adapted)
     as_adapter = adapted and not merged
     # vLLM keeps its weights during sleep if it serves an adapter; under earlier workers, if this is sent by layer.
-    keeps = as_adapter and (engine is not None or config.rollout.get("layered_summon", False))
+    layered = config.rollout.get("layered_summon", False)
+    keeps = as_adapter and (engine is not None or layered)
+    # In September 2025 init_model asks for all weights at each transfer to an engine that discards them.
+    reloads = "self.force_reload" in inspect.getsource(owner) and not layered
     rollout = SamplingEngine(policy.start if as_adapter else {}, 1 if keeps else 2)
     worker = bare_instance(
         owner,
         config=config,
         rollout=rollout,
         checkpoint_engine=rollout,
-        base_sync_done="dummy" not in config.rollout.load_format,
-        layered_summon=config.rollout.get("layered_summon", False),
+        base_sync_done="dummy" not in config.rollout.load_format and not reloads,
+        force_reload=reloads,
+        layered_summon=layered,
         peft_merge=merged,
         actor=SimpleNamespace(engine=None if engine is None else _engine(engine, policy.module, merged=merged)),
         actor_module_fsdp=policy.module,

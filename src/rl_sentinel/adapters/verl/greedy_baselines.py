@@ -10,7 +10,8 @@ from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.value_codecs import constants, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.agent_loop import WORKER
-from rl_sentinel.adapters.verl.rollout_servers import CONFIG, SERVERS, Server, distribution, options_sent
+from rl_sentinel.adapters.verl.engine_imports import engine_installed
+from rl_sentinel.adapters.verl.rollout_servers import CONFIG, SERVERS, Server, options_sent
 from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Settings
@@ -44,7 +45,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     place = baseline_place(target)
     for name, server in SERVERS.items() if place else ():
         path = f"{server.owner}.generate"
-        with distribution(name):
+        with engine_installed(name):
             found = target.has(path)  # imports its module
         if found:
             yield from try_bind(target, path, "config", partial(_greedy, name, server, place))

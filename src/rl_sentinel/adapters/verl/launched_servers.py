@@ -14,11 +14,12 @@ from rl_sentinel.adapters.kit.arriving_settings import arrives, arriving_outputs
 from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.forms import PerRow
-from rl_sentinel.adapters.kit.replacement import bare_instance
+from rl_sentinel.adapters.kit.replacement import bare_instance, nothing
 from rl_sentinel.adapters.kit.server_flags import flag_of_server
 from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived, IfSet, constants
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.rollout_servers import CONFIG, SERVERS, distribution
+from rl_sentinel.adapters.verl.engine_imports import engine_installed
+from rl_sentinel.adapters.verl.rollout_servers import CONFIG, SERVERS
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
@@ -63,7 +64,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the engine's options, and of the samples that several replicas draw for one prompt."""
     if not target.has(CONFIG) or target.fails(CONFIG):
         return
-    with distribution("vllm"):
+    with engine_installed("vllm"):
         found = target.has(PATH)  # imports its module
     if found:
         for name, options in FAMILIES.items():
@@ -101,13 +102,15 @@ class EngineArguments:
 #: vLLM's module with its engine arguments, which verl reads to know the flags that are on by default.
 ENGINE_MODULE = "vllm.engine.arg_utils"
 
-#: Names of the server's module -> fakes: vLLM's command line has no commands, and nothing is printed.
+#: Names of the server's module -> fakes: vLLM's command line has no commands, nothing is printed, and workers
+#: have no addresses.
 FAKES: Mapping[str, Any] = {
     "vllm": SimpleNamespace(
         __version__="9999.0", entrypoints=SimpleNamespace(cli=SimpleNamespace(serve=SimpleNamespace(cmd_init=list)))
     ),
     "FlexibleArgumentParser": Parser,
     "pprint": lambda *_about, **_more: None,
+    "ray": SimpleNamespace(get=lambda addresses: ["" for _ in addresses]),
 }
 
 
@@ -135,13 +138,13 @@ def launched(owner: type, config: Any, rank: int) -> dict[str, Any]:  # noqa: AN
         node_rank=0,
         nnodes=1,
         gpus_per_node=1,
-        workers=[None],
+        workers=[SimpleNamespace(get_zeromq_address=SimpleNamespace(remote=nothing))],
         run_server=run_server,
         profiler_controller=SimpleNamespace(config=None, tool_config=None),
         _should_profile=lambda: False,
         _disaggregation_role="null",
-        _master_sock=SimpleNamespace(close=lambda: None),
-        **dict.fromkeys(("_master_address", "_master_port", "_dp_rpc_port")),
+        **dict.fromkeys(("_master_sock", "_dp_rpc_sock", "_dp_master_sock"), SimpleNamespace(close=nothing)),
+        **dict.fromkeys(("_master_address", "_master_port", "_dp_rpc_port", "_dp_master_port")),
     )
     with patch.dict(sys.modules, {ENGINE_MODULE: engine_module()}):
         asyncio.run(server.launch_server())

@@ -48,6 +48,14 @@ FAMILIES: Mapping[str, Settings] = {
 _ORDER = "workers/engine_workers.py, train_batch; fsdp_workers.py, update_actor: the schedule steps after the updates"
 
 
+class Section(SimpleNamespace):
+    """A section of the configuration."""
+
+    def get(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - any setting
+        """A setting, or ``default``."""
+        return getattr(self, name, default)
+
+
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of each schedule function, then the engine with each schedule that its configuration offers."""
     for name, (algorithm, passed) in SCHEDULES.items():
@@ -71,7 +79,7 @@ def rates_of_engine(  # noqa: PLR0913 - the configuration has several parts
     build: Callable[..., Any], count: int, kind: str, warm_up: int, share: float, updates: int, floor: float
 ) -> list[float]:
     """Let an engine build the schedule of its configuration; return the rates of ``count`` updates."""
-    config = SimpleNamespace(
+    config = Section(
         total_training_steps=updates,
         lr_warmup_steps=warm_up,
         lr_warmup_steps_ratio=share,

@@ -37,7 +37,7 @@ from rl_sentinel.adapters.verl.training_worker import (
     prepare_mini_batch,
     worker_of,
 )
-from rl_sentinel.adapters.verl.worker_batch import accelerator_fakes, update_sizes, worker_data, worker_object
+from rl_sentinel.adapters.verl.worker_batch import PADDED, accelerator_fakes, update_sizes, worker_data, worker_object
 from rl_sentinel.core.batch import Batch, take_rows
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Function, Use
@@ -268,7 +268,7 @@ def _of_actor(target: Target, sizes: dict[str, Codec]) -> Codec:
 
 
 def _of_critic(target: Target, sizes: dict[str, Codec]) -> Codec:
-    return default_config(target, "critic", {**constants(ppo_epochs=1), **sizes})
+    return default_config(target, "critic", {**constants(ppo_epochs=1, **PADDED), **sizes})
 
 
 #: The data-parallel actor and critic.

@@ -39,6 +39,7 @@ from rl_sentinel.adapters.verl.megatron_passes import (
     engine_codec,
     megatron_engine,
 )
+from rl_sentinel.adapters.verl.micro_batches import splits_of_release
 from rl_sentinel.adapters.verl.rollout_batch import POSITIONS, position_step
 from rl_sentinel.adapters.verl.training_worker import TRAIN
 from rl_sentinel.adapters.verl.training_worker import WORKER as TRAINING_WORKER
@@ -161,7 +162,7 @@ def _heads(target: Target) -> Boundary:
         steps=(position_step(), step),
         unused=frozenset({"logprob", "old_logprob", "ref_logprob", "advantage"}),
         outputs={**row_outputs(Use("updated"), "token", "mask"), "tokens trained outside of the response": others},
-        settings={name: {**OF_LOSS, **own} for name, own in _SETTINGS.items()},
+        settings={name: {**OF_LOSS, **own} for name, own in splits_of_release(target, _SETTINGS).items()},
         claims=claims(_HEADS, conserves=True),
         reach="actor.strategy=megatron, model.mtp.enable=True, model.mtp.enable_train=True",
         requires=REQUIRED,

@@ -9,17 +9,16 @@ from typing import Any
 from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.replacement import bare_instance, nothing
 from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl.numbered_prompts import NumberedPrompts, collect
 from rl_sentinel.adapters.verl.queue_fakes import QueuedBatch, takes_ages
 from rl_sentinel.adapters.verl.queue_trainer import BASE, MODULE, TRAINER
 from rl_sentinel.adapters.verl.training_run import run_boundary, sampled
 from rl_sentinel.adapters.verl.training_run_fakes import (
     Logger,
-    NumberedPrompts,
     Silence,
     SkipManager,
     Timer,
     Workers,
-    collect,
     in_process_loader,
     no_bar,
 )

@@ -1,10 +1,12 @@
 """Boundary of verl's reward-model worker, until February 2026: the score at the last token of each response."""
 
 import inspect
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -15,9 +17,10 @@ from rl_sentinel.adapters.kit.containers import Namespace
 from rl_sentinel.adapters.kit.forms import Padded
 from rl_sentinel.adapters.kit.replacement import bare_instance
 from rl_sentinel.adapters.kit.requirements import no_empty_response
-from rl_sentinel.adapters.kit.value_codecs import Knob
+from rl_sentinel.adapters.kit.value_codecs import Constant, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER
+from rl_sentinel.adapters.verl.engine_imports import engine_installed
 from rl_sentinel.adapters.verl.worker_batch import (
     LONGEST,
     MICRO_BATCH,
@@ -26,7 +29,7 @@ from rl_sentinel.adapters.verl.worker_batch import (
     worker_object,
 )
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
-from rl_sentinel.core.call import Use
+from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
 
 MODULE = "verl.workers.fsdp_workers"
@@ -42,6 +45,8 @@ _CLAIMS = claims(
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the scores with equal micro-batches, and with a dynamic batch size."""
+    with engine_installed("vllm"):
+        target.has(PATH)  # imports its module
     yield from try_bind(target, PATH, "reward", lambda: [_scores(target)])
 
 
@@ -87,6 +92,15 @@ def reward_worker(kind: Any, config: Any, answers: dict[str, Tensor]) -> Any:  #
     )
 
 
+def scores_of(method: Callable[..., Any], worker: Any, data: Any) -> Any:  # noqa: ANN401 - of the target
+    """Score a batch. Releases until May 2025 import functions of flash attention for padded sequences, too."""
+    library = ModuleType("flash_attn.bert_padding")
+    unused = dict.fromkeys(("pad_input", "unpad_input", "index_first_axis", "rearrange"))
+    vars(library).update(unused)
+    with patch.dict(sys.modules, {"flash_attn": ModuleType("flash_attn"), library.__name__: library}):
+        return method(worker, data)
+
+
 def _scores(target: Target) -> Boundary:
     source = inspect.getsource(target.find(WORKER))
     config = Namespace(
@@ -96,17 +110,19 @@ def _scores(target: Target) -> Boundary:
         forward_max_token_len_per_gpu=LONGEST,
     )
     scores = Use("scores").attribute("batch")["rm_scores"]
+    worker = worker_object(reward_worker, WORKER, config, {"reward": Column("reward")}, model="reward_module")
     return one_call(
         path=PATH,
         stage="reward",
-        call=PATH,
+        call=scores_of,
         name="scores",
         fakes=accelerator_fakes(target, MODULE, source),
         arguments={
-            "0": worker_object(reward_worker, WORKER, config, {"reward": Column("reward")}, model="reward_module"),
-            "1": worker_data({}),
+            "method": Constant(Function(PATH)),
+            "worker": worker,
+            "data": worker_data({}),
         },
-        produced_by={"1": f"{MASK_PRODUCER}; ray_trainer.py, fit: the whole batch after the rollout"},
+        produced_by={"data": f"{MASK_PRODUCER}; ray_trainer.py, fit: the whole batch after the rollout"},
         unused=frozenset({"token", "mask"}),
         outputs={"token_reward": Output("B T", "reward", "token_reward", at=scores, form=Padded())},
         settings={"micro-batches": {"use_dynamic_bsz": False}, "dynamic batch size": {"use_dynamic_bsz": True}},

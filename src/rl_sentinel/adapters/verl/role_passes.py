@@ -54,10 +54,7 @@ UNPAD = "left_right_2_no_padding"
 #: How a user reaches the actor: `main_ppo` makes the critic of these workers at most.
 _OWN_LOOP = "a loop of your own with workers.roles.ActorWorker (main_ppo uses it with no setting), rollout.temperature"
 
-#: Equal micro-batches are left out: their split of nested tensors is refused by torch.
-_DYNAMIC: Settings = {"use_dynamic_bsz": True}
-_SETTINGS: Mapping[str, Settings] = {"packed": DYNAMIC, "padded": {**PADDED, **_DYNAMIC}}
-_TWO_RANKS: Settings = {**TWO_RANKS, **_DYNAMIC}
+_SETTINGS: Mapping[str, Settings] = {"packed": DYNAMIC, "padded": PADDED}
 
 #: Pieces of a sequence that two ranks share.
 PIECES = 4
@@ -191,7 +188,7 @@ def _log_probs(target: Target, path: str, strategy: Strategy) -> Iterator[Bounda
     reach = f"{_OWN_LOOP}; {strategy.reach}"
     made = log_prob_boundary(target, path, step, settings, strategy.reach, squares=False, entropy=entropy)
     yield replace(made, reach=reach)
-    settings = {strategy.split: _TWO_RANKS}
+    settings = {strategy.split: TWO_RANKS}
     shared = log_prob_boundary(target, path, step, settings, strategy.reach, squares=False, entropy=entropy)
     yield replace(shared, reach=reach, requires=(*shared.requires, fills_pieces), domain=with_long_prompts)
 

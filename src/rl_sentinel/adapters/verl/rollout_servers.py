@@ -1,10 +1,8 @@
 """Boundaries of verl's inference servers: sampling options that reach the engine, and returned responses."""
 
 import asyncio
-import importlib.metadata
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -23,6 +21,7 @@ from rl_sentinel.adapters.kit.scripted_sampling import WRONG, ScriptedResponse, 
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet, constants, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.agent_loop import WORKER, make_worker
+from rl_sentinel.adapters.verl.engine_imports import engine_installed
 from rl_sentinel.adapters.verl.server_fakes import (
     Batch,
     Engine,
@@ -95,7 +94,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         return
     for name, server in SERVERS.items():
         path = f"{server.owner}.generate"
-        with distribution(name):
+        with engine_installed(name):
             found = target.has(path)  # imports its module
         if not found:
             continue
@@ -105,21 +104,6 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
                 yield from try_bind(target, path, "config", partial(_options, target, name, server, worker))
         if name != "trtllm" and target.has(ASK) and not target.fails(ASK):
             yield from try_bind(target, path, "batch", partial(_teacher, name, server))
-
-
-@contextmanager
-def distribution(name: str, number: str = "9999.0") -> Iterator[None]:
-    """Make a package appear installed, by default in a version newer than any release."""
-    known = importlib.metadata.version
-
-    def version(distribution_name: str) -> str:
-        return number if distribution_name == name else known(distribution_name)
-
-    importlib.metadata.version = version
-    try:
-        yield
-    finally:
-        importlib.metadata.version = known
 
 
 def options_sent(

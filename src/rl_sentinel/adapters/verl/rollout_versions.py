@@ -14,9 +14,9 @@ from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
 from rl_sentinel.adapters.kit.value_codecs import Constant, constants
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.config_files import default_config
+from rl_sentinel.adapters.verl.numbered_prompts import NumberedPrompts, collect, data_set_tokenizes
 from rl_sentinel.adapters.verl.separate_trainers import ONE_STEP, STEPS, Asynchronous, no_metrics, ready_for_a_step
 from rl_sentinel.adapters.verl.training_run import fakes, sampled
-from rl_sentinel.adapters.verl.training_run_fakes import NumberedPrompts, collect, data_set_tokenizes
 from rl_sentinel.adapters.verl.training_update import STEP
 from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use

@@ -49,7 +49,7 @@ SETTINGS: Mapping[str, Settings] = {
 FP8: Mapping[str, Settings] = {"experts in all layers, FP8": {**_WHOLE, "fp8": "hybrid"}}
 
 #: The functions that pack sequences for the model and for the routers, newest first.
-PACKERS = ("preprocess_thd_engine", "preprocess_packed_seqs")
+PACKERS = ("preprocess_thd_engine", "preprocess_thd_no_padding", "preprocess_packed_seqs")
 
 _ROUTED = (
     "router_replay_utils.py, set_router_replay_data, docstring: replay passes follow exactly the same routing; vLLM, "
@@ -170,8 +170,9 @@ def _places(function: Callable[..., None], sizes: list[int], *, padded: bool) ->
 def _packer(function: Callable[..., None]) -> str:
     """The name of the function that packs the routes; empty in releases without padding for FP8."""
     names, source = inspect.unwrap(function).__globals__, inspect.getsource(function)
-    known = [name for name in PACKERS if f"{name}(" in source]
-    return next((n for n in known if "use_fp8_padding" in inspect.signature(names[n]).parameters), "")
+    known = {name: inspect.signature(names[name]).parameters for name in PACKERS if f"{name}(" in source}
+    masked = "is_nested" not in source
+    return next((n for n, of in known.items() if "use_fp8_padding" in of and ("attention_mask" in of) == masked), "")
 
 
 def _differ(given: Tensor | None, routes: Tensor, places: Tensor) -> Tensor:

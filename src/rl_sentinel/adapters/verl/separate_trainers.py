@@ -12,16 +12,9 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.advantages import estimators
+from rl_sentinel.adapters.verl.numbered_prompts import NumberedPrompts, collect, data_set_tokenizes
 from rl_sentinel.adapters.verl.training_run import fakes
-from rl_sentinel.adapters.verl.training_run_fakes import (
-    NumberedPrompts,
-    Sampled,
-    Silence,
-    bare_trainer,
-    collect,
-    compute_in_process,
-    data_set_tokenizes,
-)
+from rl_sentinel.adapters.verl.training_run_fakes import Sampled, Silence, bare_trainer, compute_in_process
 from rl_sentinel.adapters.verl.training_update import STEP, sampled_prompts, update_boundary, updated_batch
 from rl_sentinel.core.boundary import Boundary, Unbound
 

@@ -23,6 +23,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.engine import MODULE as ENGINES
 from rl_sentinel.adapters.verl.fakes import SupervisedFake, cpu_device, record_losses
+from rl_sentinel.adapters.verl.micro_batches import splits_equally
 from rl_sentinel.adapters.verl.sft import CUT_CLAIMS, LOSS, LOSS_CLAIMS
 from rl_sentinel.adapters.verl.training_run_fakes import Logger, Silence
 from rl_sentinel.adapters.verl.training_worker import (
@@ -36,6 +37,7 @@ from rl_sentinel.adapters.verl.training_worker import (
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.claims import claims
+from rl_sentinel.core.codec import Codec
 
 MODULE = "verl.trainer.sft_trainer"
 TRAINER = f"{MODULE}.SFTTrainer"
@@ -58,7 +60,6 @@ _LOGS = claims(
 
 #: One step of a configuration, with a validation after it.
 _RUN: Mapping[str, Any] = {
-    "data.use_dynamic_bsz": False,
     "trainer.total_epochs": 1,
     "trainer.test_freq": 1,
     "trainer.save_freq": 1,
@@ -134,6 +135,13 @@ def _all(items: list[Any], **_about: object) -> list[Any]:
     return items
 
 
+def _run(target: Target) -> dict[str, Codec]:
+    """The settings of a run: equal micro-batches, or one batch of any size where the release cannot make them."""
+    if splits_equally(target):
+        return {**constants(**_RUN, **{"data.use_dynamic_bsz": False}), "data.micro_batch_size_per_gpu": _MICRO_BATCH}
+    return constants(**_RUN, **{"data.use_dynamic_bsz": True})
+
+
 def _loop(target: Target) -> Boundary:
     silent = ("log_gpu_memory_usage", "aggressive_empty_cache", "log_with_rank")
     fakes: dict[str, Callable[..., Any]] = {
@@ -155,9 +163,7 @@ def _loop(target: Target) -> Boundary:
         fakes=present(target, fakes),
         arguments={
             **functions(owner=TRAINER, worker=WORKER, engine=ENGINE, collate=COLLATE, loss=LOSS),
-            "config": default_config(
-                target, "", {**constants(**_RUN), "data.micro_batch_size_per_gpu": _MICRO_BATCH}, "sft_trainer_engine"
-            ),
+            "config": default_config(target, "", _run(target), "sft_trainer_engine"),
             "answers": Column("logprob", Ragged(), leaf=True),
             "masks": Column("mask", Ragged(), torch.int64),
             "ranks": Derived(lambda inputs: inputs.layout.ranks, frozenset({"ranks"})),

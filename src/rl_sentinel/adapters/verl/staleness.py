@@ -201,7 +201,7 @@ def _rollouter(owner: Any, rows: int, staleness: int, total: int, servers: Serve
     unset = ("idle_start_time", "version_start_time", "val_reward_fn", "validate_task")
     return bare_instance(
         owner,
-        config=SimpleNamespace(async_training=settings),
+        config=SimpleNamespace(async_training=settings, rollout=SimpleNamespace(test_freq=0)),
         required_samples=rows,
         staleness_threshold=staleness,
         total_rollout_steps=total,

@@ -16,6 +16,7 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, IfSet, Knob
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.data_loader import MODULE, fills_two_batches
+from rl_sentinel.adapters.verl.numbered_prompts import Columns
 from rl_sentinel.adapters.verl.training_run_fakes import (
     Logger,
     SkipManager,
@@ -100,12 +101,12 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 
 def can_run(target: Target) -> bool:
-    """Whether the loop of this release can run: it needs stateful loaders that are created from a given data set."""
+    """Whether the loop of this release can run: it needs stateful loaders."""
     loaders = f"{TRAINER}._create_dataloader"
     if not target.has(PATH) or not target.has(loaders) or target.fails(PATH):
         return False
     stateful = not target.fails("torchdata.stateful_dataloader.StatefulDataLoader")
-    return stateful and "train_dataset" in inspect.signature(target.find(loaders)).parameters
+    return stateful and "StatefulDataLoader" in inspect.getsource(target.find(loaders))
 
 
 def fakes(target: Target) -> dict[str, Callable[..., Any]]:
@@ -115,6 +116,7 @@ def fakes(target: Target) -> dict[str, Callable[..., Any]]:
         "verl.utils.tracking.Tracking": Logger,
         f"{MODULE}.tqdm": no_bar,
         f"{MODULE}.SkipManager": SkipManager,
+        "verl.protocol.pd": Columns,
         **dict.fromkeys(_TIMERS, Timer),
     }
     return present(target, replaced)

@@ -2,7 +2,7 @@
 
 import importlib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_sentinel.adapters.source_reads import remembered
+from rl_sentinel.adapters.kit.replacement import nothing
+from rl_sentinel.adapters.verl.numbered_prompts import NumberedPrompts, create_loaders, data_set_tokenizes, source_of
 
 #: Function of prompt indices, and of whether each sample is greedy; returns the rows' tensors by verl's names.
 Sampled = Callable[[list[int], list[bool]], dict[str, Tensor]]
@@ -34,50 +35,6 @@ class Silence:
         return self
 
 
-class NumberedPrompts(torch.utils.data.Dataset[dict[str, Any]]):
-    """A data set of numbered prompts, with the columns of the target's data set."""
-
-    def __init__(self, count: int, *, tokenized: bool, sources: Sequence[str] = ("task",)) -> None:
-        """Set the number of prompts, whether the release's data set tokenizes them, and a source for each prompt.
-
-        The last source also applies to all further prompts.
-        """
-        self.count, self.tokenized, self.sources = count, tokenized, sources
-
-    def __len__(self) -> int:
-        """The number of prompts."""
-        return self.count
-
-    def __getitem__(self, number: int) -> dict[str, Any]:
-        """A prompt: its number is its only token, and its text."""
-        one = torch.ones(1, dtype=torch.int64)
-        tensors = {"dummy_tensor": one}
-        if self.tokenized:
-            tensors = {"input_ids": one * number, "attention_mask": one, "position_ids": one - 1}
-        return {
-            **tensors,
-            "raw_prompt_ids": [number],
-            "raw_prompt": [{"role": "user", "content": str(number)}],
-            "index": number,
-            "data_source": self.sources[min(number, len(self.sources) - 1)],
-            "reward_model": {"ground_truth": "", "style": "rule"},
-            "extra_info": {},
-        }
-
-
-def collect(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Stack the rows to tensors and arrays of objects, as the target's ``collate_fn`` does."""
-    columns: dict[str, Any] = {}
-    for name, first in rows[0].items():
-        values = [row[name] for row in rows]
-        if isinstance(first, Tensor):
-            columns[name] = torch.stack(values)
-        else:
-            columns[name] = np.empty(len(values), dtype=object)
-            columns[name][:] = values
-    return columns
-
-
 class Workers(Silence):
     """Fake rollout, actor and critic workers in one object; records each step's prompts and batches."""
 
@@ -88,12 +45,16 @@ class Workers(Silence):
         self.behind: list[int] = []
         self.updates: list[Any] = []
         self.scores_later = False  # with a reward model, samples come without rewards
+        self.copies = 1  # responses of a row that is sampled
         self.published = -1  # an engine starts without the weights of a checkpoint
 
     def generate_sequences(self, batch: Any) -> Any:  # noqa: ANN401 - a DataProto
         """Sample each row, greedily if the trainer requests the baseline of ReMax."""
         numbers = _prompt_numbers(batch)
-        sampling = batch.non_tensor_batch.get("__do_sample__", [batch.meta_info.get("do_sample", True)] * len(numbers))
+        about = batch.meta_info
+        sampling = batch.non_tensor_batch.get("__do_sample__", [about.get("do_sample", True)] * len(numbers))
+        copies = self.copies if all(sampling) and not about.get("validate", False) else 1
+        numbers, sampling = ([one for one in column for _ in range(copies)] for column in (numbers, sampling))
         self.draw(numbers)
         labels = {"multi_modal_inputs": np.array([{} for _ in numbers], dtype=object)}
         tensors = self.sampled(numbers, [not one for one in sampling])
@@ -110,6 +71,10 @@ class Workers(Silence):
         """Send the newest weights to the engine, as the checkpoint manager does."""
         self.published = len(self.updates)
         return {}
+
+    def save_checkpoint(self, folder: str, *_about: object, **_more: object) -> None:
+        """Create the folder, where the trainer then writes the state of its loader."""
+        Path(folder).mkdir(parents=True, exist_ok=True)
 
     def compute_rm_score(self, batch: Any) -> Any:  # noqa: ANN401 - a DataProto
         """The rewards stored with the samples, as a reward model returns them."""
@@ -217,9 +182,13 @@ def trainer_of(  # noqa: PLR0913 - a run has several parts
     """A trainer of the target's class, with fake workers and a fake data set; the constructor is not run."""
     config.trainer.default_local_dir = str(folder)
     trainer = bare_trainer(kind, config, sampled, critic=critic)
-    compute_in_process(trainer, trainer.actor_rollout_wg, _source(inspect.unwrap(kind.fit)))
+    loop = source_of(inspect.unwrap(kind.fit))
+    compute_in_process(trainer, trainer.actor_rollout_wg, loop)
+    before, samples, _ = loop.partition("generate_sequences(")
+    if samples and "repeat(" not in before:  # until July 2025 the rollout repeats the prompts
+        trainer.actor_rollout_wg.copies = config.actor_rollout_ref.rollout.n
     dataset = NumberedPrompts(prompts, tokenized=data_set_tokenizes())
-    trainer._create_dataloader(dataset, dataset, collect, None)  # noqa: SLF001 - the trainer's own
+    create_loaders(trainer, dataset)
     return trainer
 
 
@@ -263,6 +232,7 @@ def bare_trainer(kind: Any, config: Any, sampled: Sampled, *, critic: bool = Fal
         "reward_fn": rewards,
         "val_reward_fn": rewards,
         "global_steps": 0,
+        "kl_ctrl": SimpleNamespace(value=0.0, update=nothing),  # of a run without a reference policy
         "_dump_executor": SimpleNamespace(_shutdown=True),  # a run starts its own
     }
     return trainer
@@ -280,15 +250,3 @@ def compute_in_process(trainer: Any, workers: Workers, loop: str) -> None:  # no
         "_update_actor": workers.update_actor,
         "_update_critic": workers.update_critic,
     }
-
-
-def data_set_tokenizes() -> bool:
-    """Whether the release's data set of prompts returns their tokens."""
-    dataset = importlib.import_module("verl.utils.dataset.rl_dataset").RLHFDataset
-    return "dummy_tensor" not in _source(dataset)
-
-
-@remembered
-def _source(thing: Callable[..., Any]) -> str:
-    """The source of a function or class; cached, because ``getsource`` is slow."""
-    return inspect.getsource(thing)

@@ -14,8 +14,9 @@ from rl_sentinel.adapters.kit.requirements import group_sizes, groups_are_equal,
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Earlier, Knob, constants
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.config_files import default_config
+from rl_sentinel.adapters.verl.numbered_prompts import NumberedPrompts, collect, data_set_tokenizes
 from rl_sentinel.adapters.verl.training_run import TRAINER, WIDTH, sampled
-from rl_sentinel.adapters.verl.training_run_fakes import NumberedPrompts, bare_trainer, collect, data_set_tokenizes
+from rl_sentinel.adapters.verl.training_run_fakes import bare_trainer
 from rl_sentinel.adapters.verl.validation import (
     ALWAYS,
     BOOTSTRAP,

@@ -15,6 +15,7 @@ from rl_sentinel.adapters.verl.arguments import MASK
 from rl_sentinel.adapters.verl.fakes import cpu_device, no_memory, return_unmoved
 from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.call import Function
+from rl_sentinel.core.case import Settings
 from rl_sentinel.core.codec import Codec, Inputs
 
 #: Rows of a micro-batch; the mini-batch is split evenly.
@@ -26,6 +27,9 @@ SIZES: Mapping[str, Codec] = {
     "ppo_micro_batch_size_per_gpu": MICRO_BATCH,
     "use_dynamic_bsz": Constant(value=False),
 }
+
+#: The setting with which a critic calls its model on padded sequences, the default until early 2026.
+PADDED: Settings = {"model.use_remove_padding": False}
 
 
 def update_sizes(source: str) -> dict[str, Codec]:

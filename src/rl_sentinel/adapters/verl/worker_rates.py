@@ -17,6 +17,7 @@ from rl_sentinel.adapters.kit.learning_rates import KINDS, PEAK, rate_boundary, 
 from rl_sentinel.adapters.kit.replacement import nothing
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, constants, knobs
 from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl.learning_rates import Section
 from rl_sentinel.core.boundary import Boundary, Step, Unbound
 from rl_sentinel.core.call import Function
 from rl_sentinel.core.claims import claims
@@ -40,14 +41,6 @@ _DOCS = (
     "min_lr_ratio, the lowest rate of a cosine"
 )
 _ORDER = "fsdp_workers.py, update_actor and update_critic: the schedule steps after the updates"
-
-
-class Section(SimpleNamespace):
-    """A section of the configuration."""
-
-    def get(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - any setting
-        """A setting, or ``default``."""
-        return getattr(self, name, default)
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:

@@ -21,7 +21,8 @@ from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
 from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob, Width, constants, knobs
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.config_files import default_config
-from rl_sentinel.adapters.verl.rollout_servers import OPTIONS, TRAINING, VALIDATION, distribution
+from rl_sentinel.adapters.verl.engine_imports import engine_installed
+from rl_sentinel.adapters.verl.rollout_servers import OPTIONS, TRAINING, VALIDATION
 from rl_sentinel.adapters.verl.sampling_engine_fakes import KnownResponses, engine_fakes, worker_with
 from rl_sentinel.adapters.verl.sglang_fakes import sglang_fakes, worker_class
 from rl_sentinel.adapters.verl.worker_batch import accelerator_fakes
@@ -81,7 +82,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         if target.locate(path).split(".")[-2:] != path.split(".")[-2:]:  # a class of this name in another module
             continue
         for version in VLLM_VERSIONS:
-            with distribution("vllm", version):
+            with engine_installed("vllm", version):
                 fails = target.fails(path)  # imports its module
             if not fails:
                 break
