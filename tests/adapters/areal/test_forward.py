@@ -15,6 +15,7 @@ from rl_sentinel.core.boundary import Boundary
 from rl_sentinel.core.law import Law
 from rl_sentinel.laws.differs_from_reference import LAW as REF001
 from rl_sentinel.laws.knob_without_effect import LAW as CFG001
+from rl_sentinel.laws.packing_differs import LAW as PAD002
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
 
 ENGINE = """
@@ -187,6 +188,31 @@ def test_found_where_broken_alone(loads: Loads, law: Law, broken: dict[str, str]
     """A temperature without effect; answers for the token before; answers put where padding should be."""
     target, boundary = _bound(loads, broken if found else _tree())
     check_verdict(law, boundary, "default", target, found=found)
+
+
+#: Positions that begin anew with each packed sequence.
+ANEW = "torch.cat([torch.arange(n) for n in keep.sum(1).tolist()])"
+
+
+@pytest.mark.parametrize(
+    ("positions", "mask", "found"),
+    [
+        (ANEW, "None", False),
+        (ANEW, "torch.ones(1, len(labels))", False),
+        (ANEW, "torch.arange(len(labels)).unsqueeze(0) + 1 < len(labels)", True),
+        ("torch.arange(len(labels))", "None", True),
+    ],
+    ids=["no mask", "mask of ones", "mask with a 0", "positions go on"],
+)
+def test_attention_of_packed_sequences(loads: Loads, positions: str, mask: str, *, found: bool) -> None:
+    """A sequence that attends to the one before it in the pack has other log-probs."""
+    tree, path = _tree(), "areal/engine/fsdp_engine.py"
+    passes = "logits = self.model(**packed)"
+    assert passes in tree[path]
+    passed = f'packed |= {{"position_ids": {positions}, "attention_mask": {mask}}}'
+    tree[path] = tree[path].replace(passes, f"{passed}\n{' ' * 20}{passes}")
+    target, boundary = _bound(loads, tree)
+    check_verdict(PAD002, boundary, "default", target, found=found)
 
 
 @pytest.mark.parametrize(("mode", "found"), [("eval", False), ("train", True)])

@@ -5,7 +5,9 @@ from types import ModuleType
 
 import pytest
 
-from rl_sentinel.adapters.areal.tracked_metrics import logging_only
+from adapters.checks import Loads
+from rl_sentinel.adapters.areal import FRAMEWORK
+from rl_sentinel.adapters.areal.tracked_metrics import exported, logging_only, tracker_module
 
 
 class Tracker(ModuleType):
@@ -51,3 +53,17 @@ def test_only_the_names_are_recorded_from_an_empty_tracker(tracker: Tracker) -> 
         assert module.export_all() == {"tokens": 2.0, "kl": 0.5}
     tracker.scalar(steps=5.0)
     assert tracker.export_all() == {"steps": 5.0}
+
+
+EARLY = "def export():\n    return {'loss/avg': 1.0}\n"
+LATE = f"{EARLY}\ndef export_all():\n    return {{'loss/avg': 2.0}}\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "loss"),
+    [("realhf/base/stats_tracker.py", EARLY, 1.0), ("areal/utils/stats_tracker.py", LATE, 2.0)],
+    ids=["early", "late"],
+)
+def test_metrics_of_both_places(loads: Loads, path: str, source: str, loss: float) -> None:
+    loads(FRAMEWORK, {"areal/__init__.py": "", path: source})
+    assert exported(tracker_module()) == {"loss/avg": loss}

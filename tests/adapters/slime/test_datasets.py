@@ -121,6 +121,23 @@ def test_template_before_the_request(loads: Loads, tools: str, *, found: bool) -
     check_verdict(DAT001, the_only(datasets.boundaries(target)), "tools", target, found=found)
 
 
+@pytest.mark.parametrize(("chat", "found"), [("template.get('apply_chat_template')", False), ("True", True)])
+def test_texts_without_a_template(loads: Loads, chat: str, *, found: bool) -> None:
+    """A text becomes messages only if a chat template is asked for."""
+    source = DATA.replace(
+        "keys = {",
+        f"""
+            for row in rows if {chat} else []:
+                row[prompt_key] = [{{"content": row[prompt_key]}}]
+            keys = {{""".lstrip(),
+    )
+    for name, word in SOUND.items():
+        source = source.replace(name, word)
+    prepare = PREPARE.replace('metadata["tools"]', "None").replace(", apply_chat_template=False", "")
+    target = loads(FRAMEWORK, {"slime/utils/data.py": source, "slime/utils/processing_utils.py": prepare})
+    check_verdict(DAT001, the_only(datasets.boundaries(target)), "texts", target, found=found)
+
+
 TABLE = """
     from types import SimpleNamespace
 

@@ -70,5 +70,43 @@ def test_bridge_among_the_options(loads: Loads) -> None:
     check_verdict(PLC004, bound, "transformers folder", target, found=True)
 
 
+CHOICE = """
+    from megatron.training.checkpointing import load_checkpoint as _load_checkpoint_megatron
+    from megatron.training.global_vars import get_args
+    from pathlib import Path
+    from slime.utils import megatron_bridge_utils
+    from transformers import AutoConfig
+
+    def of_transformers(path):
+        try:
+            AutoConfig.from_pretrained(path)
+        except (ValueError, OSError):
+            return False
+        return True
+
+    def load_checkpoint(ddp_model, optimizer, opt_param_scheduler, checkpointing_context, skip_load_to_model_and_opt):
+        args = get_args()
+        if CHOSEN:
+            return _load_checkpoint_hf(ddp_model, optimizer, args, args.load)
+        return _load_checkpoint_megatron(ddp_model=ddp_model, optimizer=optimizer)
+"""
+
+
+@pytest.mark.parametrize("own_code", [False, True])
+@pytest.mark.parametrize(
+    ("chosen", "reads_code"),
+    [
+        ("of_transformers(args.load)", True),
+        ("not Path(args.load, 'latest_checkpointed_iteration.txt').is_file()", False),
+    ],
+    ids=["by its configuration", "by Megatron's file"],
+)
+def test_how_the_format_is_recognized(loads: Loads, chosen: str, *, reads_code: bool, own_code: bool) -> None:
+    """A configuration with code of its own is not read, and Megatron then leaves the model as it is."""
+    target = loads(FRAMEWORK, {PATH: rewritten(CHOICE + BRIDGE, {**SOUND, "CHOSEN": chosen}), **FILES})
+    setting = f"transformers folder{', code of its own' if own_code else ''}"
+    check_verdict(PLC004, the_bound(boundaries(target)), setting, target, found=reads_code and own_code)
+
+
 def test_a_revision_that_loads_no_such_folder(loads: Loads) -> None:
     assert list(boundaries(loads(FRAMEWORK, {PATH: HEAD, **FILES}))) == []

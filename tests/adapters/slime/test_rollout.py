@@ -169,6 +169,33 @@ def test_tools_of_a_conversation(loads: Loads, tools: str, found: bool) -> None:
     check_verdict(PLC004, bound(FRAMEWORK, target)["generate_rollout", "default"], "default", target, found=found)
 
 
+EXAMPLE = """
+    from slime.utils.mask_utils import MultiTurnLossMaskGenerator
+
+    TOKENIZER = None
+
+    def generate_rollout(args, rollout_id, data_buffer, evaluation=False):
+        samples = [sample for (sample,) in data_buffer.get_samples(args.rollout_batch_size)]
+        for sample in samples:
+            generator = MultiTurnLossMaskGenerator(TOKENIZER, tokenizer_type=args.loss_mask_type)
+            sample.tokens, mask = generator.get_loss_mask(sample.prompt, **(sample.metadata or {}))
+            sample.response_length = len(mask) - mask.index(1)
+            sample.loss_mask = KEPT
+        return [[sample] for sample in samples]
+"""
+
+
+@pytest.mark.parametrize(("mask", "found"), [("mask[-sample.response_length :]", False), ("None", True)])
+def test_masks_of_early_conversations(loads: Loads, mask: str, *, found: bool) -> None:
+    """In early revisions, the supervised rollout is an example, and a sample without a mask trains all its tokens."""
+    tree = files(fixed=True)
+    del tree["slime/rollout/sft_rollout.py"]
+    tree["slime/rollout/sft_example.py"] = EXAMPLE.replace("KEPT", mask)
+    target = loads(FRAMEWORK, tree)
+    boundary = bound(FRAMEWORK, target)["generate_rollout", "default"]
+    check_verdict(PLC004, boundary, "default", target, found=found)
+
+
 @pytest.mark.parametrize(("fixed", "found"), [(True, False), (False, True)])
 def test_prompts_without_a_difference(loads: Loads, fixed: bool, found: bool) -> None:
     """A deviation that is a rounding alone keeps a prompt of equal rewards."""

@@ -67,6 +67,11 @@ def test_a_function_of_another_function_is_not_included() -> None:
     assert Source().include(replaced_globals) == "replaced_globals"
 
 
+def test_a_function_without_a_name_is_not_included() -> None:
+    with pytest.raises(Unwritable, match="has no name, so a script cannot define it"):
+        Source().include(lambda: None)
+
+
 def test_long_text_is_broken() -> None:
     assert wrapped("f(", ["a", "b"], ")") == "f(a, b)"
     assert wrapped("f(", ["a" * 60, "b" * 60], ")") == f"f(\n    {'a' * 60},\n    {'b' * 60},\n)"

@@ -27,8 +27,8 @@ IMPORTED = (
 #: The modules with boundaries, in the order in which they are bound.
 MODULES = """
 rewards batches micro_batches data_parallel versions weight_updates lora lora_requests requests staleness
-worker_capacity server_commands engine_workers remote_rollouts rollout_pauses proxy_versions dataloader workflows
-incomplete_replies conversations sessions openai_client advantages early_advantages correction losses teacher
+worker_capacity server_commands engine_workers remote_rollouts rollout_pauses proxy_versions dataloader sampled_epochs
+workflows incomplete_replies conversations sessions openai_client advantages early_advantages correction losses teacher
 supervised preferences updates rank_updates reward_model forward experts fp8_weights training_loop stats_log
 checkpoints learning_rates master_weights overflowing_steps
 """

@@ -99,7 +99,8 @@ def places_in_epoch(
     return [float(drawn.index(row)) if row in drawn else -1.0 for row in range(rows)]
 
 
-def _has_full_batch(inputs: Inputs) -> str:
+def has_full_batch(inputs: Inputs) -> str:
+    """The reason to skip a batch without a full batch of a loader; empty otherwise."""
     return f"an epoch of training has no full batch of {BATCH}" if inputs.batch.rows < BATCH else ""
 
 
@@ -122,7 +123,7 @@ def _loader(name: str, config: str) -> Boundary:
         },
         settings={name: {"training": name == "training"}},
         reach=f"every run with {'train' if name == 'training' else 'valid'}_dataset, on several data-parallel ranks",
-        requires=(_has_full_batch,) if name == "training" else (),
+        requires=(has_full_batch,) if name == "training" else (),
     )
 
 
@@ -143,5 +144,5 @@ def _cycle(config: str) -> Boundary:
         settings={"shuffled": {"epoch": 0}},
         claims=_SHUFFLES,
         reach="every run with train_dataset.shuffle=True (the default) of more than one epoch",
-        requires=(_has_full_batch,),
+        requires=(has_full_batch,),
     )

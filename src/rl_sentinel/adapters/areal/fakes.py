@@ -12,7 +12,7 @@ import torch.distributed as dist
 import torch.distributed.nn.functional as differentiable
 from torch import Tensor
 
-from rl_sentinel.adapters.areal.tracked_metrics import exported_statistics, logging_only
+from rl_sentinel.adapters.areal.tracked_metrics import exported, logging_only
 from rl_sentinel.adapters.kit.rank_threads import gather_from_ranks, rank_count, rank_number, run_on_ranks
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.process_group import one_process_group
@@ -254,7 +254,7 @@ def update(
     trainer.engine.losses.clear()
     model = getattr(trainer.engine, "model", None)
     placed = as_passed(method, model.take_columns(data) if isinstance(model, PlacedModel) else data)
-    with logging_only(log):
+    with logging_only(log) as tracker:
         if ranks == 1:
             method(trainer, placed)
         else:
@@ -263,7 +263,7 @@ def update(
             module = vars(inspect.getmodule(engine.__mro__[1]))
             with sharing_sequences(engine, ranks), replaced_globals(module, **read):
                 run_on_ranks(ranks, lambda _rank: method(trainer, dict(placed)))
-        logged = exported_statistics() if log else {}
+        logged = exported(tracker) if log else {}
     loss = torch.stack(trainer.engine.losses).sum() / ranks
     # Some releases open the tracker's scope inside the method, newer ones around the call.
     return {"loss": loss, "logged": {name.partition("/")[2]: number for name, number in logged.items()} | logged}

@@ -69,7 +69,8 @@ def shares_sequences(target: Target) -> bool:
 def engine_with_outputs(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL's engine class, its configuration
     """An engine whose model looks up its outputs in a table, a class attribute that is set before a pass.
 
-    A rank with a part of a sequence gets the outputs of this part; tokens of another part get zeros.
+    A rank with a part of a sequence gets the outputs of this part; tokens of another part get zeros, and so do tokens
+    whose attention begins in another sequence.
     """
     engine = fsdp_engine(owner, config)
     kind: Any = type(engine)
@@ -79,7 +80,8 @@ def engine_with_outputs(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL
         rows = own_part(inputs[OUTPUT_ROWS].reshape(-1), len(ids))
         matches = (kind.tokens[rows] == ids).unsqueeze(-1)
         padding = (ids == 0).unsqueeze(-1)  # padding has token 0 and row 0, but row 0 belongs to another position
-        outputs = torch.where(matches | padding, kind.outputs[rows], 0.0).unsqueeze(0)
+        alone = (begins_at(inputs, rows, kind.begins) == kind.begins[rows]).unsqueeze(-1)
+        outputs = torch.where((matches & alone) | padding, kind.outputs[rows], 0.0).unsqueeze(0)
         return SimpleNamespace(logits=outputs_in_mode(outputs, training=kind.training))
 
     def train(_engine: object, mode: bool = True) -> None:  # noqa: FBT001, FBT002 - as the method
@@ -93,6 +95,22 @@ def engine_with_outputs(owner: Any, config: Any) -> Any:  # noqa: ANN401 - AReaL
     kind.training, kind.train, kind.eval = True, train, evaluate  # torch creates modules in training mode
     kind.data_parallel_group = None
     return engine
+
+
+def begins_at(inputs: dict[str, Any], rows: Tensor, begins: Tensor) -> Tensor:
+    """The row at which the attention of each packed token begins, as transformers' flash attention decides it.
+
+    With an attention mask that has a 0, a row of the input is one sequence; without one, a sequence begins at each
+    position 0 (transformers, modeling_flash_attention_utils.py and masking_utils.py). ``begins`` has the correct row,
+    which is returned for parts of sequences, and for inputs without positions.
+    """
+    mask, positions = inputs.get("attention_mask"), inputs.get("position_ids")
+    if not isinstance(positions, Tensor) or positions.numel() != len(rows) or positions.flatten()[0] != 0:
+        return begins[rows]
+    first = positions.flatten() == 0
+    if isinstance(mask, Tensor) and not mask.all():
+        first = torch.arange(len(rows)) == 0
+    return rows[first][first.cumsum(0) - 1]
 
 
 def forward_pass(
@@ -110,6 +128,8 @@ def forward_pass(
     kind.outputs = torch.cat(outputs)
     kind.outputs = kind.outputs.reshape(len(kind.outputs), -1)
     kind.tokens = data["input_ids"][mask.bool()]
+    lengths = mask.sum(1)
+    kind.begins = (lengths.cumsum(0) - lengths).repeat_interleave(lengths)
     rows = (mask.flatten().cumsum(0) - 1).reshape(mask.shape).clamp(min=0)
     passed = [as_passed(method, {**data, OUTPUT_ROWS: rows}) for _ in range(ranks)]
     with sharing_sequences(kind, ranks):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from rl_sentinel.adapters.areal.arguments import packed
-from rl_sentinel.adapters.areal.tracked_metrics import exported_statistics
+from rl_sentinel.adapters.areal.tracked_metrics import exported, tracker_module
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column, CumulativeLengths
 from rl_sentinel.adapters.kit.containers import Table
@@ -34,8 +34,9 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
 def logged_loss(loss: Callable[..., Any], **arguments: Any) -> dict[str, Any]:  # noqa: ANN401 - arguments of the loss
     """Compute a loss; return ``loss``, and ``logged``: the metrics that it logs."""
-    exported_statistics()  # of earlier calls
-    return {"loss": loss(**arguments), "logged": exported_statistics()}
+    tracker = tracker_module()
+    exported(tracker)
+    return {"loss": loss(**arguments), "logged": exported(tracker)}
 
 
 def _loss(function: Callable[..., Any]) -> Boundary:

@@ -1,7 +1,6 @@
 """Select the metrics that AReaL's tracker records during a call."""
 
 import importlib
-import importlib.util
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,16 +12,17 @@ LOGGING = ("stat", "scalar")
 OPTIONS = frozenset({"denominator", "reduce_type", "reduce_group"})
 
 
-def stats_tracker() -> Any:  # noqa: ANN401 - a module of the target
-    """AReaL's module of logged statistics, which belonged to the package ``realhf`` until September 2025."""
-    present = importlib.util.find_spec("areal.utils.stats_tracker") is not None
-    return importlib.import_module("areal.utils.stats_tracker" if present else "realhf.base.stats_tracker")
+def tracker_module() -> Any:  # noqa: ANN401 - a module of the target
+    """The module of AReaL's tracker; until August 2025, it was in the package before AReaL."""
+    try:
+        return importlib.import_module("areal.utils.stats_tracker")
+    except ModuleNotFoundError:
+        return importlib.import_module("realhf.base.stats_tracker")
 
 
-def exported_statistics() -> dict[str, Any]:
-    """The statistics since the last export, which empties the tracker."""
-    tracker = stats_tracker()
-    export: Callable[[], dict[str, Any]] = getattr(tracker, "export_all", None) or tracker.export
+def exported(tracker: Any) -> dict[str, Any]:  # noqa: ANN401 - a module of the target
+    """The metrics that the tracker has recorded, after which it is empty."""
+    export: Callable[[], dict[str, Any]] = tracker.export_all if hasattr(tracker, "export_all") else tracker.export
     return export()
 
 
@@ -33,9 +33,9 @@ def logging_only(names: tuple[str, ...]) -> Iterator[Any]:
     Recording takes most of the time of an update. If there are names, the tracker is emptied first, because metrics of
     a call that failed would make later calls fail.
     """
-    tracker = stats_tracker()
+    tracker = tracker_module()
     if names:
-        exported_statistics()
+        exported(tracker)
     functions = (*LOGGING, *(() if names else ("denominator",)))
     filters = {name: _only_names(getattr(tracker, name), names) for name in functions if hasattr(tracker, name)}
     with replaced_globals(vars(tracker), **filters):

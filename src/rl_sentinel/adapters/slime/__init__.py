@@ -36,7 +36,7 @@ asynchronous_rollout buffered_rollout evaluation advantages distillation teacher
 fp8_weights critic
 losses updates weight_updates context_parallel metrics packing routing_replay checkpoints option_defaults
 learning_rates chained_optimizers fsdp fsdp_train fsdp_weights rollout_pauses loaded_weights model_copies engine_options
-recurrent_layers
+recurrent_layers training_loop
 """
 
 

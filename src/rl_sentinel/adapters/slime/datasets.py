@@ -23,14 +23,16 @@ from rl_sentinel.core.case import Settings
 DATASET = "slime.utils.data.Dataset"
 
 #: Setting -> options: ``last`` reads the last rows only, ``most`` drops prompts with more tokens, ``tools`` passes the
-#: tools of each row to the chat template, with ``images`` every second row has images, and with ``digits`` the labels
-#: are numbers to a reader that guesses types.
+#: tools of each row to the chat template, with ``images`` every second row has images, with ``digits`` the labels
+#: are numbers to a reader that guesses types, and with ``texts`` prompts are sent as they are, without the model's chat
+#: template.
 FAMILIES: Mapping[str, Settings] = {
     "default": {},
     "last rows": {"last": 2},
     "up to a length": {"most": 3},
     "labels of digits": {"digits": True},
     "tools": {"tools": True},
+    "texts": {"texts": True},
     "images": {"images": True},
     "images, up to a length": {"images": True, "most": 3},
 }
@@ -122,8 +124,8 @@ def rows_of_samples(
     For a row that must not become a sample, 1 is added to the count, so that 1 is correct for every row. ``prompts``
     has the number of tokens of each prompt. The label and the metadata of a row contain the index of the row. A sample
     in a wrong place counts as one column, and so do a label that is not the text of the file, tools that the chat
-    template does not get as they are in the file, and images that are not those of the row in order. The chat template
-    is applied by the data set, or by ``prepare``.
+    template does not get as they are in the file, images that are not those of the row in order, and a text that is
+    not sent as it is. The chat template is applied by the data set, or by ``prepare``.
     """
     with_tools, with_images = bool(options.get("tools")), bool(options.get("images"))
     rows = [_row(number, length, options) for number, length in enumerate(prompts)]
@@ -140,19 +142,22 @@ def rows_of_samples(
         row = int(sample.label)
         other_place = place >= len(wanted) or wanted[place] != row
         columns = (_first(sample.prompt) - FIRST, int(sample.metadata["row"]))
-        other_tools = with_tools and int(_templated(sample, prepare).split()[-1]) != checksum(tools_of(row))
+        other_tools = with_tools and int(_templated(sample, prepare, chat=True).split()[-1]) != checksum(tools_of(row))
         other_label = sample.label != rows[row]["label"]
         other_images = with_images and list((sample.multimodal_inputs or {}).get("images") or []) != images_of(row)
-        wrong = other_place + other_label + other_tools + other_images
+        other_text = bool(options.get("texts")) and _templated(sample, prepare, chat=False) != rows[row]["text"]
+        wrong = other_place + other_label + other_tools + other_images + other_text
         others[row] = float(wrong + sum(source != row for source in columns))
     return {"uses": [float(count) for count in uses], "others": others}
 
 
-def _templated(sample: Any, prepare: Callable[..., Any] | None) -> str:  # noqa: ANN401 - slime's class
-    """The text of a sample's prompt, after the chat template."""
+def _templated(sample: Any, prepare: Callable[..., Any] | None, *, chat: bool) -> str:  # noqa: ANN401 - slime's class
+    """The text that is sent for a sample's prompt; messages pass through the chat template, whether ``chat`` or not."""
     if prepare is None or isinstance(sample.prompt, str):
         return str(sample.prompt)
-    ids, _ = prepare(sample.prompt, Template(), None, sample.metadata, apply_chat_template=True)
+    known = inspect.signature(prepare).parameters
+    asked = {"apply_chat_template": chat} if "apply_chat_template" in known else {}
+    ids, _ = prepare(sample.prompt, Template(), None, sample.metadata, **asked)
     return Words().decode(ids)
 
 
@@ -180,7 +185,7 @@ def _samples(dataset: Callable[..., Any], file: Path, rows: list[dict[str, Any]]
     last = options.get("last")
     arguments = {
         "path": f"{file}@[{_start(len(rows), int(last))}:]" if last else str(file),
-        "tokenizer": Template() if options.get("tools") else Words(),
+        "tokenizer": Template() if options.get("tools") or options.get("texts") else Words(),
         "processor": None,
         "max_length": options.get("most"),
         "prompt_key": "text",
@@ -230,5 +235,6 @@ def _read(settings: Mapping[str, Settings], fakes: Mapping[str, Callable[..., An
             ),
         },
         settings=settings,
-        reach="--prompt-data FILE, FILE@[-2:] or FILE@[1:], --rollout-max-prompt-len, --tool-key, --multimodal-keys",
+        reach="--prompt-data FILE, FILE@[-2:] or FILE@[1:], --rollout-max-prompt-len, --tool-key, --multimodal-keys; "
+        "without --apply-chat-template",
     )

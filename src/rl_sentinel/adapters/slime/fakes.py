@@ -125,6 +125,8 @@ def supervised_samples(
 
     The prompt of a sample is a pair of its token ids and its mask, so that no tokenizer is needed. ``tools`` has the
     tools of each sample, by index. A conversation that is tokenized with other tools consists of :data:`WRONG` tokens.
+    Without a mask, all tokens of a response are trained (ray/rollout.py, in early revisions ray/buffer.py,
+    _convert_samples_to_train_data).
     """
     for number, described in tools.items():
         samples[number].metadata = {"tools": described}
@@ -136,11 +138,17 @@ def supervised_samples(
 
     generator.get_loss_mask = get_loss_mask
     buffer = bare_instance(_Buffer, samples=[[sample] for sample in samples])
-    module_globals = {"TOKENIZER": object(), "PROCESSOR": object(), "MASK_GENERATOR": generator, "SAMPLE_PRINTED": True}
+    module_globals = {
+        "TOKENIZER": object(),
+        "PROCESSOR": object(),
+        "MASK_GENERATOR": generator,
+        "MultiTurnLossMaskGenerator": lambda *_about, **_options: generator,
+        "SAMPLE_PRINTED": True,
+    }
     with replaced_globals(generate.__globals__, **module_globals):
         results = [sample[0] for sample in generate(args, 0, buffer)]
-    before = [len(sample.tokens) - len(sample.loss_mask) for sample in results]
-    masks = [torch.tensor([0] * n + list(sample.loss_mask)) for n, sample in zip(before, results, strict=True)]
+    own = [[1] * one.response_length if one.loss_mask is None else list(one.loss_mask) for one in results]
+    masks = [torch.tensor([0] * (len(one.tokens) - len(mask)) + mask) for one, mask in zip(results, own, strict=True)]
     return {"tokens": [torch.tensor(sample.tokens) for sample in results], "masks": masks}
 
 

@@ -14,6 +14,7 @@ from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import Table
 from rl_sentinel.adapters.kit.forms import Ragged
 from rl_sentinel.adapters.kit.layout_counts import MICRO_BATCHES
+from rl_sentinel.adapters.kit.replacement import nothing
 from rl_sentinel.adapters.kit.requirements import equal_parts, has_trained_token, no_empty_response
 from rl_sentinel.adapters.kit.value_codecs import AllSettings, Computed, Constant, Earlier, functions
 from rl_sentinel.adapters.slime.fsdp import ACTOR, pack_fakes
@@ -170,7 +171,7 @@ def _logged(source: str, name: str) -> dict[str, Output]:
 def _fakes(target: Target, source: str) -> dict[str, Callable[..., object]]:
     """Fakes that replace the GPU with the CPU."""
     module = ACTOR.rpartition(".")[0]
-    fakes: Mapping[str, Callable[..., object]] = {"current_device": cpu, "synchronize": lambda: None}
+    fakes: Mapping[str, Callable[..., object]] = {"current_device": cpu, "synchronize": nothing}
     found = {f"{module}.torch.cuda.{n}": fake for n, fake in fakes.items() if f"torch.cuda.{n}()" in source}
     packing = pack_fakes(target)
     return found if any(n.endswith("current_device") for n in found) else {**found, **packing}

@@ -41,7 +41,8 @@ ACTOR = "slime.backends.megatron_utils.actor.MegatronTrainRayActor"
 LOAD = f"{ACTOR}._get_rollout_data"
 
 FILTER = "slime.rollout.filter_hub.dynamic_sampling_filters.check_reward_nonzero_std"
-SFT = "slime.rollout.sft_rollout.generate_rollout"
+#: Paths of the supervised rollout, newest first.
+SFT = ("slime.rollout.sft_rollout.generate_rollout", "slime.rollout.sft_example.generate_rollout")
 DATA = "slime.utils.data"
 GENERATOR = "slime.utils.mask_utils.MultiTurnLossMaskGenerator"
 
@@ -78,8 +79,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     loads = target.has(LOAD) and not target.fails(LOAD) and names_in_conversion(target, "rollout_log_probs")
     if loads and is_dataclass(target.find(SAMPLE)):
         yield from bindable(target, _loaded(target))
-    if target.has(SFT):
-        yield from bindable(target, _supervised(target))
+    for path in [path for path in SFT if target.has(path)][:1]:
+        yield from bindable(target, _supervised(target, path))
 
 
 def received(target: Target, also: Mapping[str, Codec] = IMAGES) -> tuple[str, tuple[Step, ...]]:
@@ -244,7 +245,7 @@ def _tools(inputs: Inputs) -> dict[int, list[dict[str, Any]]]:
     return {row: [{"type": "function", "function": {"name": f"tool{row}"}}] for row in range(1, inputs.batch.rows)}
 
 
-def _supervised(target: Target) -> Boundary:
+def _supervised(target: Target, path: str) -> Boundary:
     conversation = Object(
         _conversation,
         {"0": RowSequence("token", "int"), "1": RowSequence("mask", "int")},
@@ -255,15 +256,16 @@ def _supervised(target: Target) -> Boundary:
     }
     has_tools = 'metadata["tools"]' in module_source(target, DATA)
     return one_call(
-        path=SFT,
+        path=path,
         stage="batch",
         call=supervised_samples,
         name="results",
         arguments={
-            "generate": Constant(Function(SFT)),
+            "generate": Constant(Function(path)),
             "args": Namespace(
                 rollout_global_dataset=Constant(value=True),
                 rollout_batch_size=Derived(lambda inputs: inputs.batch.rows),
+                loss_mask_type=Constant("qwen"),
             ),
             "generator": Object(bare_instance, {"owner": Constant(Function(GENERATOR))}),
             "samples": EachRow(Object(SAMPLE, {"prompt": conversation})),

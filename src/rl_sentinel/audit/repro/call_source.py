@@ -100,6 +100,8 @@ class Source:
         name: str = definition.__name__
         if name in self.included:
             return name
+        if not name.isidentifier():
+            raise Unwritable(f"{name} of {definition.__module__} has no name, so a script cannot define it")
         self.included[name] = ""
         if outer := getattr(getattr(inspect.unwrap(definition), "__code__", None), "co_freevars", ()):
             raise Unwritable(f"{name} uses {outer[0]} of the function around it, which a script cannot contain")
