@@ -1,4 +1,4 @@
-"""Images of the rows that verl's agent loop pads, on a specimen of its worker in words of our own."""
+"""Images and videos of the rows that verl's agent loop pads, on a specimen of its worker in words of our own."""
 
 import pytest
 
@@ -56,6 +56,35 @@ def test_rows_have_their_images(loads: Loads, features: str, wrong: set[str]) ->
     check_calls(target, [boundary])
     for name in ("images", "images of some rows"):
         check_verdict(DAT001, boundary, name, target, found=name in wrong)
+
+
+VIDEOS = """
+            videos, video_metadata = output.multi_modal_data.get("videos"), None
+            if videos is not None:
+                videos, video_metadata = zip(*videos)
+            images = output"""
+
+
+@pytest.mark.parametrize(
+    ("passed", "found"),
+    [
+        ("videos=videos, video_metadata=video_metadata", False),
+        ("videos=videos, metadata_of_videos=video_metadata", True),  # an unknown keyword
+        ("videos=videos", True),
+        ("video_metadata=video_metadata", True),
+        ("videos=videos, video_metadata=video_metadata and video_metadata[::-1]", False),  # one video per row
+    ],
+)
+def test_rows_have_their_videos(loads: Loads, passed: str, found: bool) -> None:
+    """Videos without metadata, or under a name that the processor ignores, have other seconds per frame."""
+    source = LOOP.replace("images = output", VIDEOS.strip()).replace("images=images", f"images=images, {passed}")
+    source = source.replace("FEATURES", "[row.features for row in rows]")
+    target = loads(FRAMEWORK, files() | {"verl/experimental/agent_loop/agent_loop.py": source})
+    (boundary,) = padded_images.boundaries(target)
+    assert isinstance(boundary, Boundary)
+    check_calls(target, [boundary])
+    check_verdict(DAT001, boundary, "videos", target, found=found)
+    check_verdict(DAT001, boundary, "images of some rows", target, found=False)
 
 
 def test_releases_without_images(loads: Loads) -> None:

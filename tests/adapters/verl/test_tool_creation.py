@@ -49,10 +49,16 @@ LATER = {"TOKENS": "sampled.token_ids", "TEXT": "result[0].text"}
 EARLY = {"TOKENS": "sampled", "TEXT": "result[0]"}
 
 
-def _bound(loads: Loads, created: str = CREATED, *, early: bool = False) -> tuple[Target, Boundary]:
+WRAPPED = BASE.replace(
+    "tokenizer, **about):",
+    "tokenizer, dataset_config, **about):\n            self.options = dataset_config.config.get('data')",
+)
+
+
+def _bound(loads: Loads, created: str = CREATED, *, early: bool = False, base: str = BASE) -> tuple[Target, Boundary]:
     folder = "verl/experimental/agent_loop"
     tree = {
-        f"{folder}/agent_loop.py": BASE,
+        f"{folder}/agent_loop.py": base,
         f"{folder}/tool_parser.py": MADE.format(name="FunctionCall"),
         f"{folder}/tool_agent_loop.py": rewritten(LOOP, (EARLY if early else LATER) | {"CREATED": created}),
         "verl/utils/dataset/rl_dataset.py": DATA,
@@ -86,6 +92,12 @@ def test_tools_of_a_row(loads: Loads, created: str, found: bool, early: bool) ->
     """Tools without arguments, with the arguments of all tools, and tools that are not created."""
     target, boundary = _bound(loads, created, early=early)
     check_verdict(DAT001, boundary, "arguments of the tools", target, found=found)
+
+
+def test_loops_that_get_the_data_section_in_a_wrapper(loads: Loads) -> None:
+    """A loop that takes its section out of a wrapper gets one."""
+    target, boundary = _bound(loads, base=WRAPPED)
+    check_verdict(DAT001, boundary, "arguments of the tools", target, found=False)
 
 
 def test_loops_that_get_no_row(loads: Loads) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
@@ -132,6 +133,12 @@ def turns_of(messages: list[Message]) -> list[tuple[str, list[str]]]:
     return turns
 
 
+def _unwraps_data(kind: Any) -> bool:  # noqa: ANN401 - a class of the target
+    """Whether the loop gets its section of the data set in a wrapper, as from January to February 2026."""
+    own = (vars(one).get("__init__") for one in kind.__mro__ if one is not object)
+    return any("dataset_config.config" in inspect.getsource(method) for method in own if inspect.isfunction(method))
+
+
 def play(
     kind: Any,  # noqa: ANN401 - a class of the target
     script: Script,
@@ -153,7 +160,7 @@ def play(
             tokenizer=script.tokenizer,
             processor=None,
             dataset_cls=object,
-            dataset_config=config.data,
+            dataset_config=SimpleNamespace(config=config.data) if _unwraps_data(kind) else config.data,
             data_config=SimpleNamespace(config=config.data),
             hf_model_type="qwen2",
         )
