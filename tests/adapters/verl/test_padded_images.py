@@ -87,6 +87,40 @@ def test_rows_have_their_videos(loads: Loads, passed: str, found: bool) -> None:
     check_verdict(DAT001, boundary, "images of some rows", target, found=False)
 
 
+PLACED = """
+            ids = torch.tensor([[0, *output.prompt_ids, *output.response_ids]])
+            mask = torch.tensor([[0] + [1] * (ids.shape[1] - 1)])
+            own, _ = self.processor.get_rope_index(input_ids=ids, attention_mask=mask)
+            output.places = torch.nn.functional.pad(GIVEN, (0, 40 - ids.shape[1]))
+            output.inside = torch.nn.functional.pad(mask[0], (0, 40 - ids.shape[1]))
+            images = output"""
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ("torch.cat([mask, own[:, 0]])", False),  # the axis of the text, and those of images
+        ("own[:, 0]", False),
+        ("own[0, 0]", True),
+        ("mask[0].cumsum(0)", True),
+        ("own[:, 0].roll(1, dims=1)", True),
+    ],
+)
+def test_rows_have_their_positions(loads: Loads, given: str, found: bool) -> None:
+    """Positions of one axis for all, of the text, and of other tokens."""
+    source = LOOP.replace("images = output", PLACED.strip().replace("GIVEN", given))
+    source = source.replace("FEATURES", "[row.features for row in rows]").replace(
+        "batch={}",
+        'batch={"position_ids": torch.stack([row.places for row in rows]),'
+        ' "attention_mask": torch.stack([row.inside for row in rows])}',
+    )
+    target = loads(FRAMEWORK, files() | {"verl/experimental/agent_loop/agent_loop.py": source})
+    (boundary,) = padded_images.boundaries(target)
+    assert isinstance(boundary, Boundary)
+    check_calls(target, [boundary])
+    check_verdict(DAT001, boundary, "images", target, found=found)
+
+
 def test_releases_without_images(loads: Loads) -> None:
     """Have no such boundary."""
     source = LOOP.replace("processor", "tokenizer")

@@ -1,4 +1,4 @@
-"""Boundary of verl's agent loop on prompts with images or videos: the images and videos of each padded row."""
+"""Boundary of verl's agent loop on prompts with images or videos: those of each padded row, and its positions."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from rl_sentinel.adapters.kit.forms import PerRow
-from rl_sentinel.adapters.kit.value_codecs import Constant, knobs
+from rl_sentinel.adapters.kit.value_codecs import Constant, constants, knobs
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import agent_loop
+from rl_sentinel.adapters.verl.prompt_positions import axes_off, positions_on_axes
 from rl_sentinel.adapters.verl.row_images import FAMILIES, IMAGES, image_of, numbers_of
 from rl_sentinel.core.boundary import Boundary, Output, Unbound
 from rl_sentinel.core.call import Use
@@ -73,9 +74,10 @@ class ImageProcessor:
         return Features(image | video_of(int(videos[0][0]), fps))
 
     @staticmethod
-    def get_rope_index(*, input_ids: Tensor, **_about: object) -> tuple[Tensor, None]:
-        """Positions of the tokens on three axes."""
-        return torch.arange(input_ids.shape[1]).expand(3, 1, -1), None
+    def get_rope_index(*, input_ids: Tensor, attention_mask: Tensor, **_about: object) -> tuple[Tensor, None]:
+        """Positions ``[3, 1, S]`` of the tokens, and None."""
+        own = positions_on_axes(None, input_ids=input_ids[0], attention_mask=attention_mask[0])
+        return own.unsqueeze(1), None
 
 
 class DecodingTokenizer(agent_loop.PaddingTokenizer):
@@ -102,7 +104,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
                 key = "images" if 'get("images")' in source else "image"
                 other = f" whose image processor is not a {_ONLY}" if _ONLY in source else ""
                 videos = 'get("videos")' in source and any(word in source for word in _SPLIT)
-                yield _with_images(made, key, other, videos=videos)
+                yield _with_images(made, key, other, videos=videos, placed="processor.get_rope_index" in source)
 
 
 def images_off_rows(  # noqa: PLR0913 - a worker, its outputs, and settings
@@ -112,11 +114,16 @@ def images_off_rows(  # noqa: PLR0913 - a worker, its outputs, and settings
     key: str,
     some: bool,  # noqa: FBT001 - a setting
     videos: bool,  # noqa: FBT001 - a setting
-) -> list[float]:
-    """Pad the outputs of agent loops; per row, return 1 if the batch has other images than those of its output.
+    placed: bool,  # noqa: FBT001 - a property of the release
+) -> dict[str, list[float]]:
+    """Pad the outputs of agent loops.
 
     The images of an output are its ``multi_modal_data[key]``. With ``some``, every second output has none. With
     ``videos``, outputs have videos, each with its metadata, in place of images.
+
+    Returns:
+        Per row, 1 if the batch has other images than those of its output. If ``placed``, also how many tokens have
+        other positions than those that the processor gives, over all axes.
     """
     worker.processor, worker.tokenizer = ImageProcessor(), DecodingTokenizer()
     shown = [not some or row % 2 == 1 for row in range(len(outputs))]
@@ -124,32 +131,43 @@ def images_off_rows(  # noqa: PLR0913 - a worker, its outputs, and settings
         video = (torch.full((2,), row), {"fps": row + 1.0})
         data = {"videos": [video]} if videos else {key: [row]}
         output.multi_modal_data = data if shown[row] else {}
-    rows = run(worker, outputs).non_tensor_batch.get(IMAGES, [{}] * len(outputs))
+    batch = run(worker, outputs)
+    rows = batch.non_tensor_batch.get(IMAGES, [{}] * len(outputs))
     whole = [video_of(row, row + 1.0) if videos else image_of(row) for row in range(len(outputs))]
     expected = [own if seen else {} for own, seen in zip(whole, shown, strict=True)]
     names = (*image_of(0), *video_of(0, 1.0))
-    return [
+    wrong = [
         float(any(numbers_of([(own or {}).get(name)]) != numbers_of([right.get(name)]) for name in names))
         for own, right in zip(rows, expected, strict=True)
     ]
+    if not placed:
+        return {"images": wrong}
+    places = zip(batch.batch["position_ids"], batch.batch["attention_mask"].bool(), strict=True)
+    return {"images": wrong, "positions": [sum(axes_off(own, inside)) for own, inside in places]}
 
 
-def _with_images(made: Boundary, key: str, other: str, *, videos: bool) -> Boundary:
+def _with_images(made: Boundary, key: str, other: str, *, videos: bool, placed: bool) -> Boundary:
     (step,) = made.steps
     families = {
         name: {"some": chosen["some"], "videos": False} for name, chosen in FAMILIES.items() if not chosen["axes"]
     }
     families |= {"videos": {"some": False, "videos": True}} if videos else {}
-    arguments = {"run": Constant(step.call), **step.arguments, "key": Constant(key), **knobs("some", "videos")}
+    known = constants(key=key, placed=placed)
+    arguments = {"run": Constant(step.call), **step.arguments, **known, **knobs("some", "videos")}
     off = replace(
         step, call=images_off_rows, name="off", arguments=arguments, produced_by={**step.produced_by, "run": _PRODUCED}
     )
+    result, form = Use("off"), PerRow("list")
+    positions = Output("B", "tokens", "columns_of_others", at=result["positions"], form=form)
     return replace(
         made,
         steps=(off,),
         unused=frozenset(),
         reads=frozenset({"length"}),
-        outputs={"other images": Output("B", "samples", "columns_of_others", at=Use("off"), form=PerRow("list"))},
+        outputs={
+            "other images": Output("B", "samples", "columns_of_others", at=result["images"], form=form),
+            **({"other positions": positions} if placed else {}),
+        },
         settings=families,
         claims=_DOCS,
         reach=f"a data set with images or videos, and a model with vision{other}",

@@ -120,11 +120,11 @@ def positions_off(dataset: Callable[..., Any], rows: list[list[int]]) -> dict[st
     with patch.dict(sys.modules, models), vision(dataset), replaced_globals(names, **packages, **process):
         made = dataset(["prompts.parquet"], **accepted)
         found = [made[place] for place in range(len(rows))]
-    counts = [_off(row["position_ids"], row["attention_mask"].bool()) for row in found]
+    counts = [axes_off(row["position_ids"], row["attention_mask"].bool()) for row in found]
     return {axis: [one[number] for one in counts] for number, axis in enumerate(AXES)}
 
 
-def _off(positions: Tensor, inside: Tensor) -> list[float]:
+def axes_off(positions: Tensor, inside: Tensor) -> list[float]:
     """Per axis, the number of tokens with another position; positions of one axis are those of all axes."""
     axes = positions[-len(AXES) :] if positions.dim() > 1 else positions.expand(len(AXES), -1)
     unlike = axes[:, inside] != expected_positions(int(inside.sum()))
