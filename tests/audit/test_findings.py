@@ -41,6 +41,15 @@ def test_one_cause_is_one_line() -> None:
     assert finding.signatures == (finding.signature, *folded)
 
 
+def test_a_signature_is_one_finding() -> None:
+    """A function that is bound twice has one finding."""
+    audit = _audit()
+    audit.take(_event("MSK001", "m.estimator", "default", 10))
+    audit.take(_event("MSK001", "m.dispatch", "first", 99))
+    [finding] = findings(audit, [], "1.0")
+    assert finding.also == ("m.dispatch [first]", "m.estimator [no-std]", "MSK006 at m.estimator [default]")
+
+
 def test_pipeline_is_folded_under_its_part() -> None:
     """A pipeline that starts at the function of the finding has the same place in the source."""
     audit = _audit()

@@ -203,8 +203,12 @@ def _number_at(value: Any, cell: Sequence[int]) -> float | None:  # noqa: ANN401
 
 
 def _folded(broken: Iterable[Finding]) -> list[tuple[Finding, dict[str, Finding]]]:
-    """Each cause, with the findings that are folded under this cause, by place."""
-    ordered = sorted(broken, key=lambda f: (f.boundary, f.setting != "default", f.setting, f.law))
+    """Each cause, with the findings that are folded under this cause, by place.
+
+    A signature counts once: an adapter may bind a function of an earlier release by two of its names.
+    """
+    unique = {f.signature: f for f in broken}.values()
+    ordered = sorted(unique, key=lambda f: (f.boundary, f.setting != "default", f.setting, f.law))
     parent = {f.signature: _parent_of(f, ordered) for f in ordered}
     under: dict[str, dict[str, Finding]] = {}
     for finding in ordered:

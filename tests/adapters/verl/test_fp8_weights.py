@@ -25,6 +25,9 @@ HELPER = """
         async def quant_weights_by_name(self, weights, dtype=torch.bfloat16):
             assert torch.distributed.get_rank() == 0
             for name, weight in weights:
+                if name.endswith(KEPT):
+                    yield name, weight
+                    continue
                 numbers, scale = scaled_fp8_blockwise(weight.to(dtype), self.side)
                 yield name, numbers
                 yield name + "_scale_inv", SENT
@@ -44,14 +47,51 @@ KERNEL = """
 """
 
 
+EARLY = """
+    from verl.utils.kernel.fp8_kernel import scaled_fp8_blockwise
+
+    def quant_weights_by_name(weights, quant_config, dtype=None):
+        for name, weight in weights:
+            if name.endswith(KEPT):
+                yield name, weight
+                continue
+            numbers, scale = scaled_fp8_blockwise(weight, quant_config["weight_block_size"])
+            yield name, numbers
+            yield name + "_scale_inv", scale.squeeze(-1)
+"""
+
+PLACES = {"verl/utils/fp8_utils.py": HELPER, "verl/utils/sglang/sglang_fp8_utils.py": EARLY}
+
+
+def _bound(loads: Loads, tree: dict[str, str]) -> tuple[Target, dict[str, Boundary]]:
+    target = loads(FRAMEWORK, files() | tree | {"verl/utils/kernel/fp8_kernel.py": KERNEL})
+    made = [one for one in fp8_weights.boundaries(target) if isinstance(one, Boundary)]
+    return target, {next(iter(one.settings)): one for one in made}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    ("kept", "wrong"),
+    [
+        ('("norm.weight", "mlp.gate.weight")', set()),
+        ('"norm.weight"', {"the router"}),
+        ('"gate.weight"', {"a norm"}),
+    ],
+)
+def test_weights_that_stay(loads: Loads, place: str, kept: str, wrong: set[str]) -> None:
+    """A router, or a norm, whose numbers are those of FP8 without their scale."""
+    source = PLACES[place].replace("SENT", "scale.squeeze(-1)").replace("KEPT", kept)
+    target, bound = _bound(loads, {place: source})
+    for name in fp8_weights.KEPT:
+        check_verdict(PLC004, bound[name], name, target, found=name in wrong)
+        check_round_trip(target, bound[name])
+
+
 @pytest.mark.parametrize(("sent", "found"), [("scale.squeeze(-1)", False), ("scale.squeeze(-1).reciprocal()", True)])
 def test_scales_of_blocks(loads: Loads, sent: str, found: bool) -> None:
     """The engine multiplies by what is sent; its inverse is another weight."""
-    tree = files() | {
-        "verl/utils/fp8_utils.py": HELPER.replace("SENT", sent),
-        "verl/utils/kernel/fp8_kernel.py": KERNEL,
-    }
-    target = loads(FRAMEWORK, tree)
-    (boundary,) = (one for one in fp8_weights.boundaries(target) if isinstance(one, Boundary))
+    source = HELPER.replace("SENT", sent).replace("KEPT", '("norm.weight", "mlp.gate.weight")')
+    target, bound = _bound(loads, {"verl/utils/fp8_utils.py": source})
+    boundary = bound["FP8, a scale per block"]
     check_verdict(PLC004, boundary, "FP8, a scale per block", target, found=found)
     check_round_trip(target, boundary)

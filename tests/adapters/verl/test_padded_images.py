@@ -1,4 +1,4 @@
-"""Images of the rows that verl's agent loop pads, on a specimen of its worker in words of our own."""
+"""Images and videos of the rows that verl's agent loop pads, on a specimen of its worker in words of our own."""
 
 import pytest
 
@@ -56,6 +56,69 @@ def test_rows_have_their_images(loads: Loads, features: str, wrong: set[str]) ->
     check_calls(target, [boundary])
     for name in ("images", "images of some rows"):
         check_verdict(DAT001, boundary, name, target, found=name in wrong)
+
+
+VIDEOS = """
+            videos, video_metadata = output.multi_modal_data.get("videos"), None
+            if videos is not None:
+                videos, video_metadata = zip(*videos)
+            images = output"""
+
+
+@pytest.mark.parametrize(
+    ("passed", "found"),
+    [
+        ("videos=videos, video_metadata=video_metadata", False),
+        ("videos=videos, metadata_of_videos=video_metadata", True),  # an unknown keyword
+        ("videos=videos", True),
+        ("video_metadata=video_metadata", True),
+        ("videos=videos, video_metadata=video_metadata and video_metadata[::-1]", False),  # one video per row
+    ],
+)
+def test_rows_have_their_videos(loads: Loads, passed: str, found: bool) -> None:
+    """Videos without metadata, or under a name that the processor ignores, have other seconds per frame."""
+    source = LOOP.replace("images = output", VIDEOS.strip()).replace("images=images", f"images=images, {passed}")
+    source = source.replace("FEATURES", "[row.features for row in rows]")
+    target = loads(FRAMEWORK, files() | {"verl/experimental/agent_loop/agent_loop.py": source})
+    (boundary,) = padded_images.boundaries(target)
+    assert isinstance(boundary, Boundary)
+    check_calls(target, [boundary])
+    check_verdict(DAT001, boundary, "videos", target, found=found)
+    check_verdict(DAT001, boundary, "images of some rows", target, found=False)
+
+
+PLACED = """
+            ids = torch.tensor([[0, *output.prompt_ids, *output.response_ids]])
+            mask = torch.tensor([[0] + [1] * (ids.shape[1] - 1)])
+            own, _ = self.processor.get_rope_index(input_ids=ids, attention_mask=mask)
+            output.places = torch.nn.functional.pad(GIVEN, (0, 40 - ids.shape[1]))
+            output.inside = torch.nn.functional.pad(mask[0], (0, 40 - ids.shape[1]))
+            images = output"""
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ("torch.cat([mask, own[:, 0]])", False),  # the axis of the text, and those of images
+        ("own[:, 0]", False),
+        ("own[0, 0]", True),
+        ("mask[0].cumsum(0)", True),
+        ("own[:, 0].roll(1, dims=1)", True),
+    ],
+)
+def test_rows_have_their_positions(loads: Loads, given: str, found: bool) -> None:
+    """Positions of one axis for all, of the text, and of other tokens."""
+    source = LOOP.replace("images = output", PLACED.strip().replace("GIVEN", given))
+    source = source.replace("FEATURES", "[row.features for row in rows]").replace(
+        "batch={}",
+        'batch={"position_ids": torch.stack([row.places for row in rows]),'
+        ' "attention_mask": torch.stack([row.inside for row in rows])}',
+    )
+    target = loads(FRAMEWORK, files() | {"verl/experimental/agent_loop/agent_loop.py": source})
+    (boundary,) = padded_images.boundaries(target)
+    assert isinstance(boundary, Boundary)
+    check_calls(target, [boundary])
+    check_verdict(DAT001, boundary, "images", target, found=found)
 
 
 def test_releases_without_images(loads: Loads) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, rewritten
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, validation
@@ -30,6 +30,8 @@ METRICS = """
         kept = defaultdict(list)
         for rows in samples.values():
             values = [infos_dict["reward"][row] for row in rows]
+            if len(rows) < LEAST:
+                continue
             kept[f"mean@{len(rows)}"].append(np.mean(values))
             kept[f"std@{len(rows)}"].append(np.std(values))
             for n in sorted({2, len(rows)}):
@@ -58,12 +60,12 @@ CALLER = """
 """
 
 
-def _bound(
-    loads: Loads, prompts: str = "sample_uids", size: str = "n", over: str = "np.mean", rows: str = ROWS[0]
-) -> tuple[Target, dict[tuple[str, str], Boundary]]:
+SOUND = {"PROMPTS": "sample_uids", "SIZE": "n", "OVER": "np.mean", "ROWS": ROWS[0], "LEAST": "1"}
+
+
+def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[tuple[str, str], Boundary]]:
     tree = files()
-    metrics = METRICS.replace("PROMPTS", prompts).replace("SIZE", size).replace("OVER", over).replace("ROWS", rows)
-    tree["verl/trainer/ppo/metric_utils.py"] = metrics
+    tree["verl/trainer/ppo/metric_utils.py"] = rewritten(METRICS, SOUND | broken)
     tree["verl/trainer/ppo/ray_trainer.py"] = CALLER
     target = loads(FRAMEWORK, tree)
     made = [one for one in validation.boundaries(target) if isinstance(one, Boundary)]
@@ -84,15 +86,24 @@ def test_all_boundaries_answer(loads: Loads) -> None:
 @pytest.mark.parametrize("rows", ROWS)
 def test_sound(loads: Loads, name: str, rows: str) -> None:
     """The mean over prompts of draws with replacement is what it says."""
-    target, boundaries = _bound(loads, rows=rows)
+    target, boundaries = _bound(loads, ROWS=rows)
     for (own, setting), boundary in boundaries.items():
         if own == name:
             check_verdict(MET001, boundary, setting, target, found=False)
 
 
-@pytest.mark.parametrize("broken", [{"prompts": "sample_inputs"}, {"size": "len(rows)"}, {"over": "np.max"}])
+@pytest.mark.parametrize("broken", [{"PROMPTS": "sample_inputs"}, {"SIZE": "len(rows)"}, {"OVER": "np.max"}])
 def test_found(loads: Loads, broken: dict[str, str]) -> None:
     """Prompts found by a text that two of them share, the best of all for the best of two, a maximum over prompts."""
     target, boundaries = _bound(loads, **broken)
     boundary = boundaries["process_validation_metrics", "rewards and answers"]
     check_verdict(MET001, boundary, "rewards and answers", target, found=True)
+
+
+@pytest.mark.parametrize("name", ["process_validation_metrics", "_val_metrics_update"])
+@pytest.mark.parametrize("broken", [{"LEAST": "2"}, {"OVER": "np.max"}])
+def test_one_sample_per_prompt(loads: Loads, name: str, broken: dict[str, str]) -> None:
+    """A mean that is not logged for prompts with one sample, and a maximum over prompts."""
+    target, boundaries = _bound(loads, **broken)
+    setting = "one sample per prompt"
+    check_verdict(MET001, boundaries[name, setting], setting, target, found=True)

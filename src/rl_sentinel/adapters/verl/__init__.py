@@ -17,7 +17,8 @@ worker_rates logged_rates optimizers overflowing_steps sft sft_loop conversation
 metric_aggregators validation validation_run queue_metrics window_metrics expert_load router_replay diagnostics
 mismatch configuration engine_configuration legacy_settings listed_options worker_rollouts rollout_servers
 greedy_baselines adapter_requests engine_caches launched_servers engine_defaults run_tokenizers fp8_weights
-recurrent_layers scored_rows rollout_records
+recurrent_layers scored_rows rollout_records update_requests server_constructors tool_creation
+code_scorer worker_tokenizers prompt_positions model_processors
 """
 
 FRAMEWORK = Framework(

@@ -4,7 +4,7 @@ import asyncio
 import copy
 import inspect
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from dataclasses import dataclass, field
 from functools import cache
@@ -145,9 +145,13 @@ def play(
     script: Script,
     question: Message,
     config: Any,  # noqa: ANN401 - of the target
+    tools_kwargs: Mapping[str, Any] | None = None,
     **attributes: Any,  # noqa: ANN401 - of the loop
 ) -> Any:  # noqa: ANN401 - an output of the loop
-    """Run an agent loop of the target on a question; server, tool parser, tool and interaction follow the script."""
+    """Run an agent loop of the target on a question; server, tool parser, tool and interaction follow the script.
+
+    ``tools_kwargs`` has the arguments of the row's tools, by tool, as the data set has them.
+    """
     wrapped = SimpleNamespace(config=config.data)
     fresh = type(kind.__name__, (kind,), {"_class_initialized": False})  # some releases read the options per class
 
@@ -165,7 +169,9 @@ def play(
         own = {"tools": {TOOL: script}, "tool_schemas": [], "tool_parser": script, "interaction_map": {TOOL: script}}
         vars(loop).update(own | attributes)
         about = {"interaction_kwargs": {"name": TOOL}}
-        return await loop.run({}, raw_prompt=[copy.deepcopy(question)], tools_kwargs={}, extra_info=about)
+        return await loop.run(
+            {}, raw_prompt=[copy.deepcopy(question)], tools_kwargs=tools_kwargs or {}, extra_info=about
+        )
 
     with redirect_stdout(None):
         return asyncio.run(run())

@@ -88,7 +88,8 @@ def a_few_words(batch: Batch) -> Batch:
     return few if bool((length == few.length).all()) else with_columns(few, length=length)
 
 
-def _fakes(target: Target, path: str) -> dict[str, Callable[..., Any]]:
+def fakes_of_files(target: Target, path: str) -> dict[str, Callable[..., Any]]:
+    """Fakes of the functions that copy the files of a data set."""
     module = path.rpartition(".")[0]
     places = ("verl.utils.fs.copy_to_local", f"{module}.copy_to_local", f"{module}.copy_local_path_from_hdfs")
     fakes: dict[str, Callable[..., Any]] = dict.fromkeys(places, unmoved)
@@ -121,7 +122,7 @@ def _prompts(target: Target) -> Iterator[Boundary]:
                 "images": Knob("images", default=False),
             },
             remembered=True,
-            fakes=_fakes(target, PROMPTS),
+            fakes=fakes_of_files(target, PROMPTS),
             produced_by={"rows": "a Parquet file with a column of messages, as examples/data_preprocess writes it"},
         )
         result, form = Use("differ"), PerRow("list")
@@ -144,7 +145,7 @@ def _plain(target: Target, path: str, compare: Callable[..., Any], docs: str) ->
         name="differ",
         arguments={"dataset": Constant(Function(path)), "rows": TOKENS_OF_ROWS},
         remembered=True,
-        fakes=_fakes(target, path),
+        fakes=fakes_of_files(target, path),
         produced_by={"rows": "a Parquet file with columns of texts, as examples/data_preprocess writes it"},
     )
     return [_boundary(path, step, "default", {}, difference_outputs(Use("differ")), docs, "a data set of this class")]

@@ -68,10 +68,10 @@ class Picture:
 
 
 @contextmanager
-def _vision(dataset: Callable[..., Any]) -> Iterator[None]:
+def vision(dataset: Callable[..., Any]) -> Iterator[None]:
     """Replace the packages for images, and the module of verl that needs them."""
     fake: Any = SimpleNamespace(
-        process_vision_info=images_of_messages, process_image=_unchanged, process_video=_unchanged
+        process_vision_info=images_of_messages, process_image=unchanged, process_video=unchanged
     )
     names = ("qwen_vl_utils", "verl.utils.dataset.vision_utils")
     before = {name: sys.modules.get(name) for name in names}
@@ -84,7 +84,8 @@ def _vision(dataset: Callable[..., Any]) -> Iterator[None]:
             sys.modules.pop(name) if module is None else sys.modules.update({name: module})
 
 
-def _unchanged(image: object, **_options: object) -> object:
+def unchanged(image: object, **_options: object) -> object:
+    """The image itself."""
     return image
 
 
@@ -127,7 +128,8 @@ def with_files(
         names[package] = before
 
 
-def _text(row: int, words: int) -> str:
+def text_of(row: int, words: int) -> str:
+    """The text of a row, with this number of words."""
     return " ".join(f"w{row}{number}" for number in range(words))
 
 
@@ -149,7 +151,7 @@ def compare_prompts(  # noqa: PLR0913 - a setting has several parts
     filtered = truncation == "error" or images
     options: dict[str, Any] = {"system": system} if system else {}
     mark = IMAGE if images else ""
-    turns = [[{"role": "user", "content": mark + _text(row, len(own))}] for row, own in enumerate(rows)]
+    turns = [[{"role": "user", "content": mark + text_of(row, len(own))}] for row, own in enumerate(rows)]
     table = [{"prompt": turn, "data_source": "task", "extra_info": {"index": row}} for row, turn in enumerate(turns)]
     config = {
         "max_prompt_length": limit,
@@ -162,7 +164,7 @@ def compare_prompts(  # noqa: PLR0913 - a setting has several parts
     more = {"processor": words} if images else {}
     for row, line in enumerate(table if images else ()):
         line["images"] = [{"image": f"image of {row}"}]
-    with _vision(dataset):
+    with vision(dataset):
         made = with_files(dataset, "datasets", table, lambda: dataset(["prompts.parquet"], words, config, **more))
         found = [made[place] for place in range(len(made))]
     kept = [row["index"] for row in found]
@@ -211,7 +213,7 @@ def _unlike(found: Sequence[int], expected: Sequence[int]) -> float:
 def compare_replies(dataset: Callable[..., Any], rows: list[list[int]]) -> dict[str, list[float]]:
     """Load the rows; count the wrong tokens and position ids of each row, and its wrong mask values."""
     words = TensorTokenizer()
-    texts = [(f"question {row}", _text(row, len(own))) for row, own in enumerate(rows)]
+    texts = [(f"question {row}", text_of(row, len(own))) for row, own in enumerate(rows)]
     table = [{"prompt": prompt, "response": reply} for prompt, reply in texts]
     config = {"prompt_key": "prompt", "response_key": "response", "max_length": 64, "truncation": "error"}
     passed = _accepted(
@@ -235,7 +237,7 @@ def compare_replies(dataset: Callable[..., Any], rows: list[list[int]]) -> dict[
 def compare_pairs(dataset: Callable[..., Any], rows: list[list[int]]) -> dict[str, list[float]]:
     """Load the pairs; count the wrong tokens in each pair, and its positions with a wrong attention mask."""
     words = TensorTokenizer()
-    texts = [(f"question {row}", _text(row, len(own)), _text(row, 1)) for row, own in enumerate(rows)]
+    texts = [(f"question {row}", text_of(row, len(own)), text_of(row, 1)) for row, own in enumerate(rows)]
     table = [dict(zip(("prompt", "chosen", "rejected"), text, strict=True)) for text in texts]
     made = with_files(dataset, "pd", table, lambda: dataset(["pairs.parquet"], words, max_length=64))
     counts = []

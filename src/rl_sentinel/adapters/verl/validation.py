@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import torch
 
 from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.codecs import Labels, PromptIds, partition
@@ -17,6 +18,7 @@ from rl_sentinel.adapters.kit.containers import Table
 from rl_sentinel.adapters.kit.requirements import group_sizes, groups_are_equal, prompts_are_contiguous
 from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Derived, Earlier
 from rl_sentinel.adapters.target import Target
+from rl_sentinel.core.batch import Batch, with_columns
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.claims import claims
@@ -71,6 +73,16 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def few_samples(inputs: Inputs) -> str:
     """The reason to skip a batch whose smallest prompt has below 2 or above :data:`MOST` samples; else empty."""
     return "" if 2 <= min(group_sizes(inputs)) <= MOST else f"a prompt has fewer than 2 samples or more than {MOST}"
+
+
+def lone_samples(inputs: Inputs) -> str:
+    """The reason to skip a batch where a prompt has several samples; empty otherwise."""
+    return "" if max(group_sizes(inputs)) == 1 else "a prompt has several samples, but val_kwargs.n is 1"
+
+
+def one_sample_per_prompt(batch: Batch) -> Batch:
+    """The batch, with a prompt of its own for each row."""
+    return with_columns(batch, group=torch.arange(batch.rows))
 
 
 def one_prompt(inputs: Inputs) -> str:
@@ -151,8 +163,12 @@ def _validated(target: Target, path: str) -> list[Boundary]:
     if shared_texts(target):
         prompts = Computed(frozenset({"group"}), _texts, "prompts with different images share a text")
     rewards: dict[str, Codec] = {"reward": Labels("reward")}
+    lone = _statistics(
+        path, PromptIds("strings-list"), rewards, {"mean": ALWAYS["mean"]}, "one sample per prompt", "every validation"
+    )
     answers = Computed(frozenset({"reward"}), _extracted_answers, "the rewards are read from their own list")
     return [
+        replace(lone, requires=(prompts_are_contiguous, lone_samples), domain=one_sample_per_prompt),
         _statistics(path, prompts, rewards, ALWAYS, "rewards", reach),
         _statistics(path, prompts, rewards | {"pred": answers}, {**ALWAYS, **_VOTED}, "rewards and answers", reach),
     ]
