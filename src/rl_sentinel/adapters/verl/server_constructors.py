@@ -15,8 +15,9 @@ from rl_sentinel.adapters.kit.containers import Object
 from rl_sentinel.adapters.kit.replacement import replaced_globals
 from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, IfSet
 from rl_sentinel.adapters.target import Target
+from rl_sentinel.adapters.verl.engine_imports import engine_installed
 from rl_sentinel.adapters.verl.launched_servers import OPTIONS
-from rl_sentinel.adapters.verl.rollout_servers import CONFIG, SERVERS, distribution
+from rl_sentinel.adapters.verl.rollout_servers import CONFIG, SERVERS
 from rl_sentinel.core.boundary import Boundary, Unbound, one_call
 from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Settings
@@ -53,7 +54,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     settings = {option: value for option, value in OPTIONS.items() if option in known}
     for name in NAMES:
         path = f"{SERVERS[name].owner}.__init__"
-        with distribution(name):
+        with engine_installed(name):
             found = target.has(path)  # imports its module
         if found and settings:
             yield from try_bind(target, path, "config", partial(_kept, name, path, settings))
