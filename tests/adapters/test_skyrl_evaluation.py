@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict
+from adapters.checks import Loads, answering, check_verdict, rewritten
 from adapters.test_skyrl_rollout import BATCH, CONFIG, PREPROCESS
 from rl_sentinel.adapters.skyrl import FRAMEWORK, evaluation, prompts
 from rl_sentinel.adapters.target import Target
@@ -49,7 +49,7 @@ TRAINER = """
             names = [prompt["env_class"] for prompt in prompts for _ in range(COUNT)]
             made = {"prompts": [one["prompt"] for one in rows], "env_classes": names}
             made["env_extras"] = [dict(one["env_extras"]) for one in rows]
-            return made, [one["uid"] for one in rows]
+            return made, UIDS
 
         def _remove_tail_data(self, entries):
             workers = self.dispatch.get_lcm_dp_size()
@@ -80,9 +80,17 @@ SOLVED = "solved.get(uid, False) or reward > 0"
 SAMPLES = "self.cfg.generator.n_samples_per_prompt"
 
 
-def _bound(
-    loads: Loads, solved: str = SOLVED, count: str = "n_samples_per_prompt", samples: str = SAMPLES, last: str = "last"
-) -> tuple[Target, dict[str, Boundary]]:
+SOUND = {
+    "SOLVED": SOLVED,
+    "COUNT": "n_samples_per_prompt",
+    "SAMPLES": SAMPLES,
+    "LAST": "last",
+    "UIDS": '[one["uid"] for one in rows]',
+}
+
+
+def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
+    words = SOUND | broken
     files = {
         "skyrl/backends/__init__.py": "raise RuntimeError('an engine was started')",
         "skyrl/backends/skyrl_train/training_batch.py": BATCH,
@@ -90,9 +98,9 @@ def _bound(
             "n_samples_per_prompt=5", "n_samples_per_prompt=5, eval_sampling_params={}, step_wise_trajectories=False"
         ),
         "skyrl/train/dataset/preprocess.py": PREPROCESS,
-        "skyrl/train/trainer.py": TRAINER.replace("COUNT", count).replace("SAMPLES", samples),
-        "skyrl/train/evaluate.py": STEPS.replace("LAST", last),
-        "skyrl/train/generators/utils.py": UTILS.replace("SOLVED", solved),
+        "skyrl/train/trainer.py": rewritten(TRAINER, words),
+        "skyrl/train/evaluate.py": rewritten(STEPS, words),
+        "skyrl/train/generators/utils.py": rewritten(UTILS, words),
     }
     target = loads(FRAMEWORK, files)
     made = [one for module in (evaluation, prompts) for one in module.boundaries(target)]
@@ -108,13 +116,27 @@ def test_all_boundaries_answer(loads: Loads) -> None:
 
 
 CASES = [
-    (MET001, "get_metrics_from_generator_output, rewards per response", {"solved": "reward > 0"}),
-    (MET001, "get_metrics_from_generator_output, rewards per token", {"solved": "reward > 0"}),
-    (MET001, "eval, default", {"solved": "reward > 0"}),
-    (MET001, "evaluate_step_wise, default", {"last": "True"}),
-    (PLC004, "_prepare_generator_input, default", {"count": SAMPLES}),
-    (DAT002, "_remove_tail_data, default", {"samples": "1"}),
+    (MET001, "get_metrics_from_generator_output, rewards per response", {"SOLVED": "reward > 0"}),
+    (MET001, "get_metrics_from_generator_output, rewards per token", {"SOLVED": "reward > 0"}),
+    (MET001, "eval, default", {"SOLVED": "reward > 0"}),
+    (MET001, "evaluate_step_wise, default", {"LAST": "True"}),
+    (PLC004, "_prepare_generator_input, default", {"COUNT": SAMPLES}),
+    (DAT002, "_remove_tail_data, default", {"SAMPLES": "1"}),
 ]
+
+
+@pytest.mark.parametrize(
+    ("uids", "found"),
+    [
+        ("[f'random-{one[\"uid\"]}' for one in rows]", False),
+        ("[f'random-{one[\"uid\"]}' for _ in range(n_samples_per_prompt) for one in prompts]", True),
+        ("['random' for one in rows]", True),
+    ],
+)
+def test_random_uids(loads: Loads, uids: str, found: bool) -> None:
+    """Before October 2025, the trainer makes a text for each prompt: in the order of the rows, in another, or once."""
+    target, boundaries = _bound(loads, UIDS=uids)
+    check_verdict(PLC004, boundaries["_prepare_generator_input, default"], "default", target, found=found)
 
 
 @pytest.mark.parametrize(("law", "name", "broken"), CASES)

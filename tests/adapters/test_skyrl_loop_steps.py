@@ -46,7 +46,7 @@ TRAINER = """
             for epoch in range(first, self.cfg.trainer.epochs):
                 for prompts in self.train_dataloader:
                     output = await self.generate(prompts)
-                    generator_output, uids = self.postprocess_generator_output(output, [one["uid"] for one in prompts])
+                    generator_output, uids = self.postprocess_generator_output(output, UIDS)
                     self.train_critic_and_policy(self.convert_to_training_input(generator_output, uids))
                     BEFORE
                     self.tracker.log(self.all_metrics, step=STEP, commit=True)
@@ -91,6 +91,7 @@ ASYNC = """
 """
 
 SOUND = {
+    "UIDS": '[one["uid"] for one in prompts]',
     "FIRST": "self.global_step // len(self.train_dataloader)",
     "BEFORE": "await self.evaluated()",
     "STEP": "self.global_step",
@@ -133,6 +134,8 @@ def test_by_hand(loads: Loads, path: str) -> None:
         (MET006, SYNC, {}, False),
         (MET006, ASYNCHRONOUS, {}, False),
         (RES001, SYNC, {"FIRST": "0"}, True),
+        (RES001, SYNC, {"UIDS": '["4e4c45e0-5701" for one in prompts]'}, False),
+        (RES001, SYNC, {"UIDS": '["4e4c45e0-5701" for one in prompts]', "FIRST": "0"}, True),
         (RES001, ASYNCHRONOUS, {"MARKED": "None"}, True),
         (MET006, SYNC, {"BEFORE": "pass", "AFTER": "await self.evaluated()"}, True),
         (MET006, SYNC, {"STEP": "self.global_step - 1"}, True),

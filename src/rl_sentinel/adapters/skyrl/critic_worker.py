@@ -44,6 +44,10 @@ _CLIPPED = claims(
 )
 
 
+#: Columns of a training batch that a critic does not read.
+_LOG_PROBS = ("action_log_probs", "base_action_log_probs", "rollout_logprobs")
+
+
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the training step, in releases that average over micro-batches.
 
@@ -130,7 +134,9 @@ def _boundary(target: Target, path: str, forms: Arguments) -> Boundary:
         "response_mask": forms.response_mask,
         "values": forms.column("old_value"),
         "returns": forms.column("returns"),
-        **dict.fromkeys(("action_log_probs", "base_action_log_probs", "advantages"), Constant(None)),
+        **dict.fromkeys(
+            ("action_log_probs", "base_action_log_probs", "rollout_logprobs", "advantages"), Constant(None)
+        ),
     }
     place = target.locate(WORKER).rpartition(".")[0]
     fakes: dict[str, Callable[..., Any]] = {f"{place}.torch.cuda.current_device": cpu}

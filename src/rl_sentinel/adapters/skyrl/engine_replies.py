@@ -45,16 +45,27 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the engines of this release: SGLang over HTTP, SGLang in the process, and vLLM in the process."""
     if target.has(f"{REMOTE}.generate") and not target.fails(REMOTE) and serves_sglang(target):
         yield from bindable(target, _replies(REMOTE, "generate", over_http, "generator.run_engines_locally=false"))
-    if target.has(f"{SGLANG}.generate") and not target.fails(SGLANG):
+    if target.has(f"{SGLANG}.generate") and not target.fails(SGLANG) and _returns_ids(target, SGLANG):
         yield from bindable(target, _replies(SGLANG, "generate", in_process, "generator.backend=sglang"))
-    if target.has(f"{VLLM}._postprocess_outputs") and not target.fails(VLLM):
+    if target.has(f"{VLLM}._postprocess_outputs") and not target.fails(VLLM) and _returns_ids(target, VLLM):
         yield from bindable(target, _replies(VLLM, "_postprocess_outputs", of_vllm, "generator.backend=vllm"))
+
+
+def _returns_ids(target: Target, engine: str) -> bool:
+    """Whether an engine in the process returns token ids; in summer 2025 it returned only texts."""
+    source = _module_text(target, engine)
+    return "response_ids" in source and "response_ids=None" not in source
 
 
 def serves_sglang(target: Target) -> bool:
     """Whether the engine over HTTP reads token ids, as in replies of SGLang; replies of vLLM contain only text."""
-    file = target.root.joinpath(*target.locate(REMOTE).split(".")[:-1]).with_suffix(".py")
-    return '"output_ids"' in file.read_text(encoding="utf-8")
+    return '"output_ids"' in _module_text(target, REMOTE)
+
+
+def _module_text(target: Target, path: str) -> str:
+    """The source of the module of a class."""
+    file = target.root.joinpath(*target.locate(path).split(".")[:-1]).with_suffix(".py")
+    return file.read_text(encoding="utf-8")
 
 
 class Decoder:

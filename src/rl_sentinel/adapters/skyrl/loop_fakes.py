@@ -15,6 +15,7 @@ class PromptLoader:
     def __init__(self, rows: int) -> None:
         """Start at the first prompt."""
         self.rows, self.position = rows, 0
+        self.latest = -1  # the prompt that was read last
 
     def __len__(self) -> int:
         """The number of batches."""
@@ -24,8 +25,9 @@ class PromptLoader:
         """The remaining batches; in the next pass, all batches."""
         first, self.position = self.position, 0
         chat = [{"role": "user", "content": "prompt"}]
-        rows = range(first, self.rows)
-        return iter([[{"prompt": chat, "env_class": "env", "env_extras": {}, "uid": str(row)}] for row in rows])
+        for row in range(first, self.rows):
+            self.latest = row
+            yield [{"prompt": chat, "env_class": "env", "env_extras": {}, "uid": str(row)}]
 
     def state_dict(self) -> dict[str, int]:
         """The position."""

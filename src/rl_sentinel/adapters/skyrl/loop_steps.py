@@ -116,7 +116,7 @@ def _methods(source: str, log: Log, loader: PromptLoader, done: int) -> dict[str
     """Fakes of a step's methods that only record calls; ``source`` of the loop shows which results the loop reads."""
 
     def trained(trainer: Any, uid: str) -> dict[str, float]:  # noqa: ANN401 - the target's class
-        log.prompts.append(int(uid))
+        log.prompts.append(int(uid) if uid.isdecimal() else loader.latest)  # until October 2025, a random text
         trainer.all_metrics[_TRAINED] = trainer.global_step
         return {}
 

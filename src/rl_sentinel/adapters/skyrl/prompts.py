@@ -67,9 +67,11 @@ def prepare(method: Callable[..., Any], cfg: Any, groups: list[int], samples: in
         phase = ["eval"] if "training_phase" in inspect.signature(method).parameters else []
         prepared, uids = method(SimpleNamespace(cfg=cfg, global_step=0), samples, prompts, params, *phase)
     extras, rows = prepared["env_extras"], len(groups)
+    contents = [messages[0]["content"] for messages in prepared["prompts"]]
+    first = dict(reversed(list(zip(uids, contents, strict=False))))  # until October 2025, a uid is a random text
     return {
-        "uids": _label_per_row(uids, rows),
-        "prompts": _label_per_row([messages[0]["content"] for messages in prepared["prompts"]], rows),
+        "uids": _label_per_row([first.get(uid, "-1") for uid in uids], rows),
+        "prompts": _label_per_row(contents, rows),
         "environments": _label_per_row(prepared["env_classes"], rows),
         "answers": _label_per_row([sample["reward_spec"]["ground_truth"] for sample in extras], rows),
         "changed": changed_by_others(extras)[:rows],
