@@ -10,6 +10,7 @@ from adapters.checks import Loads, answering, by_setting, check_verdict, rewritt
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl.tensordict_specimen import SYNC, TENSORDICT
 from adapters.verl.test_validation import METRICS
+from adapters.verl.test_validation import SOUND as OF_METRICS
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, queue_metrics
@@ -97,7 +98,7 @@ SOUND = {
 def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
     base = rewritten(BASE, SOUND | broken)
     tree = files()
-    metrics = METRICS.replace("PROMPTS", "sample_uids").replace("SIZE", "n").replace("OVER", "np.mean")
+    metrics = rewritten(METRICS, OF_METRICS)
     tree |= {
         "verl/trainer/ppo/metric_utils.py": metrics + DATA,
         "verl/trainer/ppo/padding_utils.py": PADDING,

@@ -2,9 +2,10 @@
 
 import pytest
 
-from adapters.checks import Loads, answering, check_verdict, the_only
+from adapters.checks import Loads, answering, check_verdict, rewritten, the_only
 from adapters.verl.omegaconf_specimen import OMEGACONF
 from adapters.verl.test_validation import METRICS
+from adapters.verl.test_validation import SOUND as OF_METRICS
 from adapters.verl_specimen import files
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, validation_run
@@ -56,7 +57,7 @@ MODEL = "self.reward_loop_manager.compute_rm_score(batch).batch['rm_scores']"
 
 def _bound(loads: Loads, sampled: str = "rows", prompts: str = NUMBERS, model: str = MODEL) -> tuple[Target, Boundary]:
     tree = files()
-    metrics = METRICS.replace("PROMPTS", "sample_uids").replace("SIZE", "n").replace("OVER", "np.mean")
+    metrics = rewritten(METRICS, OF_METRICS)
     tree["verl/trainer/ppo/metric_utils.py"] = metrics
     tree["verl/trainer/ppo/ray_trainer.py"] = (
         TRAINER.replace("PROMPTS", prompts).replace("SAMPLED", sampled).replace("MODEL", model)

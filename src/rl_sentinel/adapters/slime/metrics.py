@@ -88,18 +88,14 @@ _LOGGING = {
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of metrics of a rollout with critic and KL penalty, of lengths, and of correct samples.
-
-    With critic and KL penalty all keys are logged.
-    """
+    """Boundaries of metrics of a rollout with critic and KL penalty, of lengths, and of correct samples."""
     module = next((p for p in LOG_MODULES if target.has(f"{p}.log_rollout_data")), "")
     log = f"{module}.log_rollout_data"
     if not module or not target.has(ADVANTAGES):
         path = log if module else f"{LOG_MODULES[0]}.log_rollout_data"
         yield Unbound(path, "metric", f"{ADVANTAGES} is absent" if module else "log_rollout_data is absent")
     else:
-        if '"ppo"' in inspect.getsource(target.find(ADVANTAGES)):
-            yield from bindable(target, _rollout(target, log))
+        yield from bindable(target, _rollout(target, log))
         if target.has(f"{module}.log_multi_turn_data"):
             yield from bindable(target, _lengths(target, f"{module}.log_multi_turn_data"))
         if "log_correct_samples" in inspect.getsource(target.find(log)):
@@ -123,10 +119,12 @@ def _options(target: Target, **more: object) -> Object:
 
 
 def _rollout(target: Target, log: str) -> Boundary:
+    """The boundary of a run with a critic; until October 2025 there is none."""
+    estimator = "ppo" if '"ppo"' in inspect.getsource(target.find(ADVANTAGES)) else "grpo"
     data: dict[str, Codec] = {
         "log_probs": samples("old_logprob"),
         "ref_log_probs": samples("ref_logprob"),
-        "values": samples("value"),
+        **({"values": samples("value")} if estimator == "ppo" else {}),
         "rewards": REWARDS,
         "loss_masks": LOSS_MASKS,
         "total_lengths": TOTAL_LENGTHS,
@@ -136,7 +134,8 @@ def _rollout(target: Target, log: str) -> Boundary:
     }
     weighted = "global_batch_sizes" in inspect.getsource(target.find(log))  # earlier, ranks have equal numbers of rows
     writes_kl = '"kl"' in inspect.getsource(target.find(ADVANTAGES))
-    logged = {name: output for name, output in LOGGED.items() if writes_kl or name != "rollout/kl"}
+    absent = {*(() if writes_kl else ("rollout/kl",)), *(() if "values" in data else ("rollout/values",))}
+    logged = {name: output for name, output in LOGGED.items() if name not in absent}
     return one_call(
         path=f"{ADVANTAGES} -> {log}",
         stage="metric",
@@ -144,7 +143,7 @@ def _rollout(target: Target, log: str) -> Boundary:
         name="logged",
         arguments={
             "log": Constant(Function(log)),
-            "args": _options(target),
+            "args": _options(target, advantage_estimator=estimator),
             "ranks": EachCut(Table(data), "ranks"),
             "advantages": Constant(Function(ADVANTAGES)),
         },
@@ -153,9 +152,9 @@ def _rollout(target: Target, log: str) -> Boundary:
         },
         unused=frozenset({"prompt_length"}),
         outputs={name: replace(output, at=Use("logged")[name]) for name, output in logged.items()},
-        settings={"ppo": {}},
+        settings={estimator: {}},
         claims=_KL if writes_kl else Claims(),
-        reach="--advantage-estimator ppo, --kl-coef 0.05",
+        reach=f"--advantage-estimator {estimator}, --kl-coef 0.05",
         requires=(has_trained_token, no_empty_response, *(() if weighted else (even_ranks,))),
     )
 

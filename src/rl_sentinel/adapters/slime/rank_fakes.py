@@ -15,7 +15,7 @@ from torch import Tensor
 from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.scripted_sampling import fit_to_length
 from rl_sentinel.adapters.slime.context_rank_fakes import Spans, merge_shares, spans_on_rank
-from rl_sentinel.adapters.slime.fakes import data_in_store
+from rl_sentinel.adapters.slime.fakes import compute_advantages, data_in_store
 from rl_sentinel.adapters.slime.packing import each_rank
 
 #: Keys of the columns that are split among the ranks that share a sequence, after a rollout.
@@ -204,7 +204,7 @@ def log_step(
     """
     if advantages is not None:
         for data in ranks:
-            advantages(args, data)
+            compute_advantages(advantages, args, data)
     sent: list[list[Any]] = [[] for _ in ranks]
     logged: dict[str, Any] = {}
     takes = len(inspect.signature(log).parameters) > len(("rollout_id", "args"))

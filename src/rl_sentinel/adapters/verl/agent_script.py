@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from dataclasses import dataclass, field
-from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +14,7 @@ import torch
 
 from rl_sentinel.adapters.kit.chat_template import END, REPLY, ChatTokenizer, Message
 from rl_sentinel.adapters.kit.conversations import conversation
+from rl_sentinel.adapters.source_reads import remembered
 
 #: The name of the tool, and of the interaction.
 TOOL = "lookup"
@@ -134,7 +134,7 @@ def turns_of(messages: list[Message]) -> list[tuple[str, list[str]]]:
     return turns
 
 
-@cache
+@remembered
 def _unwraps(kind: type) -> bool:
     """Whether a loop gets the data set's configuration in a wrapper, as in February 2026."""
     return any("dataset_config.config" in inspect.getsource(one) for one in kind.__mro__[:-1])

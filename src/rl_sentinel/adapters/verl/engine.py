@@ -234,8 +234,8 @@ def reduce_step(logged: Mapping[str, Output]) -> tuple[Step, ...]:
 
 
 def _with_prompt(inputs: Inputs) -> Tensor:
-    """Token ids of the sequences ``[B, 1 + T]``: a prompt of one token, and the response."""
-    return torch.cat([torch.ones(inputs.batch.rows, 1, dtype=torch.int64), inputs.batch.token], dim=1)
+    """Token ids ``[B, 1 + T]`` of prompts of one token and responses; the engine reads only their number of rows."""
+    return torch.ones(inputs.batch.rows, 1 + inputs.batch.width + inputs.layout.extra, dtype=torch.int64)
 
 
 def engine_step(  # noqa: PLR0913 - what the loss reads, and where it comes from
@@ -265,7 +265,7 @@ def engine_step(  # noqa: PLR0913 - what the loss reads, and where it comes from
         "response_mask": MASK,
         "loss_mask": MASK,
         "row": Derived(lambda inputs: torch.arange(inputs.batch.rows)),
-        **({"input_ids": Derived(_with_prompt)} if padded else {}),
+        **({"input_ids": Derived(_with_prompt, frozenset({"extra"}))} if padded else {}),
         **columns,
     }
     about: dict[str, Codec] = {

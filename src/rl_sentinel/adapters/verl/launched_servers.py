@@ -69,7 +69,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     if found:
         for name, options in FAMILIES.items():
             yield from try_bind(target, PATH, "config", partial(_options, target, name, options))
-        yield from try_bind(target, PATH, "batch", lambda: [_samples()])
+        yield from try_bind(target, PATH, "batch", lambda: [_samples(target)])
 
 
 class Parser:
@@ -177,20 +177,26 @@ def samples_of_replicas(owner: type, config: Any, rows: int) -> list[float]:  # 
     return uses
 
 
+def _fakes(target: Target) -> dict[str, Any]:
+    """The fakes of names that the server's module has."""
+    module = vars(target.module(MODULE))
+    return {f"{MODULE}.{name}": fake for name, fake in FAKES.items() if name in module}
+
+
 def _options(target: Target, name: str, options: Settings) -> list[Boundary]:
     known = vars(target.find(CONFIG)).get("__dataclass_fields__", {})
     settings = {option: value for option, value in options.items() if option in known}
-    return [_boundary(name, settings)] if settings else []
+    return [_boundary(target, name, settings)] if settings else []
 
 
-def _boundary(name: str, settings: Settings) -> Boundary:
+def _boundary(target: Target, name: str, settings: Settings) -> Boundary:
     config = Object(CONFIG, {"name": Constant("vllm"), **{option: IfSet(option) for option in settings}}, shared=True)
     return one_call(
         path=PATH,
         stage="config",
         call=engine_options,
         name="started",
-        fakes={f"{MODULE}.{name}": fake for name, fake in FAKES.items()},
+        fakes=_fakes(target),
         arguments={"owner": Constant(Function(OWNER)), "config": config, "options": AllSettings()},
         remembered=True,
         outputs=arriving_outputs(Use("started"), {option: option for option in settings}),
@@ -200,13 +206,13 @@ def _boundary(name: str, settings: Settings) -> Boundary:
     )
 
 
-def _samples() -> Boundary:
+def _samples(target: Target) -> Boundary:
     return one_call(
         path=PATH,
         stage="batch",
         call=samples_of_replicas,
         name="drawn",
-        fakes={f"{MODULE}.{name}": fake for name, fake in FAKES.items()},
+        fakes=_fakes(target),
         arguments={
             "owner": Constant(Function(OWNER)),
             "config": Object(CONFIG, constants(name="vllm", max_model_len=64), shared=True),
