@@ -9,6 +9,7 @@ from rl_sentinel.adapters.slime import FRAMEWORK
 from rl_sentinel.adapters.slime.metrics import boundaries
 from rl_sentinel.core.batch import batch_of
 from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.laws.masked_token_shifts_signal import LAW as MSK002
 from rl_sentinel.laws.metric_cannot_move import LAW as MET002
 from rl_sentinel.laws.metric_depends_on_split import LAW as MET005
 from rl_sentinel.laws.metric_fits_no_definition import LAW as MET001
@@ -29,6 +30,22 @@ def test_logged_by_hand(loads: Loads) -> None:
     assert logged["rollout/values"].item() == (2.0 + 5.0) / 2
     assert logged["rollout/kl"].item() == pytest.approx((0 + 1 + 2) / 3)
     assert logged["rollout/response_lengths"].item() == 1.5
+
+
+@pytest.mark.parametrize(
+    ("numbers", "found"),
+    [("mean(torch.cat(data[key])).item(), rows", False), ("torch.cat(data[key]).sum(), rows", True)],
+)
+def test_releases_without_a_critic(loads: Loads, numbers: str, found: bool) -> None:
+    """Until October 2025 the run has no values; the mean of the trained tokens is logged, or all tokens count."""
+    path, log = "slime/backends/megatron_utils/loss.py", "mean(torch.cat(data[key])).item(), rows"
+    tree = files(fixed=True)
+    tree[path] = tree[path].replace('"ppo"', '"critic"')
+    tree = {name: source.replace(log, numbers) for name, source in tree.items()}
+    target = loads(FRAMEWORK, tree)
+    boundary = next(one for one in boundaries(target) if isinstance(one, Boundary) and "grpo" in one.settings)
+    assert "rollout/values" not in boundary.outputs
+    check_verdict(MSK002, boundary, "grpo", target, found=found)
 
 
 @pytest.mark.parametrize(("fixed", "found"), [(True, False), (False, True)])
