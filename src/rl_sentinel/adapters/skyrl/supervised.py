@@ -124,14 +124,9 @@ class StageModel:
         """Do nothing."""
 
 
-def collated(
-    collator: Callable[..., Any],
-    masks: list[list[int]],
-    size: int,
-    first: int = 0,
-) -> Any:  # noqa: ANN401 - the target's class
-    """The training batch of the responses from index ``first`` on, for micro-batches of ``size`` rows."""
-    examples = [
+def examples_of(masks: list[list[int]], first: int = 0) -> list[dict[str, Any]]:
+    """Rows of the tokenized data set, from index ``first`` on: a prompt of one token, and a response for each mask."""
+    return [
         {
             "input_ids": [first + number + 1, *[_TOKEN] * len(mask)],
             "attention_mask": [1] * (1 + len(mask)),
@@ -140,6 +135,16 @@ def collated(
         }
         for number, mask in enumerate(masks)
     ]
+
+
+def collated(
+    collator: Callable[..., Any],
+    masks: list[list[int]],
+    size: int,
+    first: int = 0,
+) -> Any:  # noqa: ANN401 - the target's class
+    """The training batch of the responses from index ``first`` on, for micro-batches of ``size`` rows."""
+    examples = examples_of(masks, first)
     return collator(Padding(), size)(examples, batch_size=len(examples))
 
 

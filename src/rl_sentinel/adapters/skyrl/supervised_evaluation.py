@@ -1,5 +1,6 @@
 """SkyRL's evaluation during supervised fine-tuning: the loss of a data set, over its batches and micro-batches."""
 
+import inspect
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +19,7 @@ from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, functions
 from rl_sentinel.adapters.skyrl.arguments import CONFIG
 from rl_sentinel.adapters.skyrl.losses import REGISTRY
-from rl_sentinel.adapters.skyrl.supervised import COLLATOR, PRODUCER, Model, collated
+from rl_sentinel.adapters.skyrl.supervised import COLLATOR, PRODUCER, Model, Padding, collated, examples_of
 from rl_sentinel.adapters.skyrl.worker import WORKER
 from rl_sentinel.adapters.skyrl.worker_fakes import cpu, worker_of
 from rl_sentinel.adapters.target import Target
@@ -68,6 +69,10 @@ class Dispatch:
         """The worker's output for a batch."""
         return self.worker.forward(data, **options)
 
+    def dp_size(self, _model: str) -> int:
+        """The number of ranks, 1."""
+        return 1
+
 
 def evaluate(  # noqa: PLR0913 - classes of the target, and the arguments of its trainer
     run: Callable[..., Any],
@@ -94,9 +99,12 @@ def evaluate(  # noqa: PLR0913 - classes of the target, and the arguments of its
         eval_dataloader=loader,
         eval_dataloaders=[("held out", loader)],
         dispatch=Dispatch(worker),
-        sft_cfg=SimpleNamespace(max_tokens_per_microbatch=-1),
+        collator=code["collator"](Padding(), size),
+        sft_cfg=SimpleNamespace(max_tokens_per_microbatch=-1, micro_train_batch_size_per_gpu=size),
     )
-    logged, _ = run(trainer)
+    # Until July 2026, the trainer collates the rows itself.
+    rows_of_release = [examples_of(masks)] if "eval_tokenized" in inspect.signature(run).parameters else []
+    logged, _ = run(trainer, *rows_of_release)
     (loss,) = (float(value) for name, value in logged.items() if name.endswith("loss"))
     return {"evaluation loss": loss}
 
