@@ -101,5 +101,11 @@ def test_names_of_the_weights_that_are_received(loads: Loads, buckets: str, sett
     check_verdict(PLC004, bound, setting, target, found=found)
 
 
+def test_announced_weights_that_are_never_sent(loads: Loads) -> None:
+    """The metadata has the groups of experts, and the bridge exports none of a group that is split."""
+    target, bound = _bound(loads, together="False", buckets="[tasks]")
+    check_verdict(PLC004, bound, "metadata, groups of experts", target, found=True)
+
+
 def test_a_release_without_buckets(loads: Loads) -> None:
     assert list(weight_buckets.boundaries(loads(FRAMEWORK, {"skyrl/__init__.py": ""}))) == []

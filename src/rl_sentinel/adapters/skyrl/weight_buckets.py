@@ -108,8 +108,10 @@ def received(
     """
     weights, extractor = _extractor(method, owner, rows, kind)
     about, chunks = extractor(lambda made: (metadata(made, torch.float32), list(method(made, torch.float32))))
-    sent: Any = torch.cat([tensor.flatten() for chunk in chunks for tensor in chunk.tensors])
     sizes = [int(torch.tensor(shape).prod()) for shape in about["shapes"]]
+    tensors = [tensor.flatten() for chunk in chunks for tensor in chunk.tensors]
+    lacking = torch.full((max(0, sum(sizes) - sum(map(len, tensors))),), torch.inf)  # announced, but never sent
+    sent: Any = torch.cat([*tensors, lacking])[: sum(sizes)]
     return _by_weight(weights, list(zip(about["names"], sent.split(sizes), strict=True)))
 
 
