@@ -119,7 +119,7 @@ def _options(target: Target, **more: object) -> Object:
 
 
 def _rollout(target: Target, log: str) -> Boundary:
-    """The boundary of a run with a critic; until October 2025 there is none."""
+    """The boundary of a run with a critic, or without one in releases before October 2025."""
     estimator = "ppo" if '"ppo"' in inspect.getsource(target.find(ADVANTAGES)) else "grpo"
     data: dict[str, Codec] = {
         "log_probs": samples("old_logprob"),
