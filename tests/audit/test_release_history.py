@@ -8,6 +8,7 @@ from rl_sentinel.audit.verdict_changes import Pair, Result
 PLACE = Place("FIN001", "m.f")
 FOUND, HOLDS = Result("broken", "fault", "loss is NaN"), Result("holds", "", "")
 ERRORED = Result("errored", "", "it died")
+LACKING = Result("not-applicable", "", "m.f is absent: m has no 'f'")
 
 
 def _release(**results: Result) -> Release:
@@ -27,8 +28,16 @@ def _release(**results: Result) -> Release:
         (Release("1.0", "verl==1.0", "no wheel"), ("errored", "no wheel")),
         (Release("1.0", "t", results={Pair("MSK001", "m.f", "a"): HOLDS}), ("not run", "")),
         (
-            Release("1.0", "t", results={Pair("*", "m.f", "*"): Result("errored", "", "m.f is absent: m has no 'f'")}),
+            Release("1.0", "t", results={Pair("*", "m.f", "*"): LACKING}),
             ("absent", "m.f is absent: m has no 'f'"),
+        ),
+        (
+            Release("1.0", "t", results={Pair("*", "m.f", "*"): LACKING, Pair("MSK001", "m.f", "a"): HOLDS}),
+            ("not run", "m.f is absent: m has no 'f'"),
+        ),
+        (
+            Release("1.0", "t", results={Pair("*", "m.f", "*"): LACKING, Pair(*PLACE, "a"): HOLDS}),
+            ("holds", ""),
         ),
         (Release("1.0", "t", results={Pair("*", "m.f", "*"): ERRORED}), ("errored", "it died")),
     ],

@@ -42,6 +42,8 @@ def audit(*verdicts: Judged, error: str = "") -> NarrowAudit:
         (audit(SILENT), audit(HOLDS), "no law"),
         (audit(replace(SILENT, outcome="errored")), audit(HOLDS), "errored"),
         (audit(replace(SILENT, outcome="errored", law="*")), audit(HOLDS), "unbound"),
+        (audit(replace(SILENT, outcome="not-applicable", law="*")), audit(HOLDS), "unbound"),
+        (audit(replace(SILENT, outcome="not-applicable", law="*"), HOLDS), audit(HOLDS), "holds"),
         (audit(replace(BROKEN, boundary="house.kl.kl")), audit(HOLDS), "no boundary"),
     ],
 )

@@ -50,10 +50,12 @@ def cell(release: Release, place: Place, level: str) -> tuple[Cell, str]:
     """
     if release.error:
         return "errored", release.error
-    results = [r for p, r in release.results.items() if p.boundary == place.boundary and p.law in (place.law, "*")]
-    if not results:
-        bound = any(p.boundary == place.boundary for p in release.results)
-        return ("not run", "") if bound else ("absent", "")
+    here = {p: r for p, r in release.results.items() if p.boundary == place.boundary and p.law in (place.law, "*")}
+    results = list(here.values())
+    lacking = [r.reason for p, r in here.items() if p.law == "*" and r.outcome == "not-applicable"]
+    if len(lacking) == len(results):
+        bound = any(p.boundary == place.boundary and p.law != "*" for p in release.results)
+        return ("not run" if bound else "absent"), "".join(lacking[:1])
     reason = next((r.reason for r in results if r.is_finding(level)), None)
     if reason is not None:
         return "found", reason
@@ -61,8 +63,7 @@ def cell(release: Release, place: Place, level: str) -> tuple[Cell, str]:
         return "holds", ""
     errors = [r.reason for r in results if r.outcome == "errored"]
     if errors:
-        # a boundary that is absent in this release is unbound, with that reason
-        return ("absent" if all(" is absent" in e for e in errors) else "errored"), errors[0]
+        return "errored", errors[0]
     return "not applicable", results[0].reason
 
 

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal, Required, TypedDict, Unpack
+from typing import Any, Literal, Required, Self, TypedDict, Unpack
 
 from rl_sentinel.core.batch import Batch
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.case import Case, Scalar, Settings
 from rl_sentinel.core.claims import Claims, Scope
 from rl_sentinel.core.codec import Codec, Form, Inputs
+from rl_sentinel.core.errors import Absent, Unbindable
 from rl_sentinel.core.layout import Axis
 
 Stage = Literal[
@@ -223,8 +224,21 @@ def one_call(  # noqa: PLR0913 - the fields of a step
 
 @dataclass(frozen=True, slots=True)
 class Unbound:
-    """An expected boundary that could not be found, imported or bound; the report lists it with the reason."""
+    """An expected boundary that could not be found, imported or bound; the report lists it with the reason.
+
+    Attributes:
+        path: the path of the boundary.
+        stage: what it computes.
+        reason: why it has no boundary.
+        absent: whether the release lacks the function or the setting, as an older one may; this is no error.
+    """
 
     path: str
     stage: Stage
     reason: str
+    absent: bool = False
+
+    @classmethod
+    def because(cls, path: str, stage: Stage, why: Unbindable) -> Self:
+        """The boundary that an exception says cannot be bound."""
+        return cls(path, stage, str(why), absent=isinstance(why, Absent))

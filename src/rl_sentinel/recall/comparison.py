@@ -106,15 +106,16 @@ def _without_finding(relevant: Sequence[Judged]) -> Comparison:
     """The comparison for a bug without a finding before the fix, with the reason."""
     if not relevant:
         return Comparison("no boundary")
+    if all(v.law == "*" for v in relevant):
+        return Comparison("unbound", detail="; ".join(sorted({f"{v.boundary}: {v.reason}" for v in relevant})))
     if laws := _laws(relevant, "holds"):
         return Comparison("holds", detail=f"{laws} hold")
     if any(v.outcome == "broken" for v in relevant):
         return Comparison("holds", detail=f"{_laws(relevant, 'broken')} broken at level hazard only")
     errored = [v for v in relevant if v.outcome == "errored"]
     if errored:
-        unbound = all(v.law == "*" for v in errored)
         reasons = "; ".join(sorted({f"{v.boundary}: {v.reason}" for v in errored}))
-        return Comparison("unbound" if unbound else "errored", detail=reasons)
+        return Comparison("errored", detail=reasons)
     return Comparison("no law", detail="; ".join(_most_frequent(v.reason for v in relevant)))
 
 

@@ -42,6 +42,13 @@ def test_parameters_that_do_not_fit(loads: Loads) -> None:
     )
 
 
+def test_a_function_that_does_not_fit_is_not_absent(loads: Loads) -> None:
+    """It is an error: the adapter does not know this release."""
+    (unbound,) = _bound(loads, _boundary("rewards", "masks"))
+    assert isinstance(unbound, Unbound)
+    assert not unbound.absent
+
+
 def test_an_optional_argument_is_left_out_where_there_is_no_such_parameter(loads: Loads) -> None:
     """Releases differ in it."""
     bound = the_only(_bound(loads, _boundary("rewards", "masks", optional=frozenset({"masks"}))))
@@ -51,5 +58,8 @@ def test_an_optional_argument_is_left_out_where_there_is_no_such_parameter(loads
 def test_an_absent_function_is_reported_once(loads: Loads) -> None:
     """Not for each family; and not at all where it is optional."""
     absent = _boundary("rewards", call="made.code.g")
-    assert "made.code.g is absent" in _reason(_bound(loads, absent, absent))
+    (unbound,) = _bound(loads, absent, absent)
+    assert isinstance(unbound, Unbound)
+    assert "made.code.g is absent" in unbound.reason
+    assert unbound.absent
     assert _bound(loads, absent, optional=True) == []

@@ -10,7 +10,7 @@ from rl_sentinel.adapters.kit.configs import Config, get_field, set_fields
 from rl_sentinel.adapters.kit.evaluation import StepResults, evaluate
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.codec import Inputs
-from rl_sentinel.core.errors import Unbindable
+from rl_sentinel.core.errors import Absent
 
 NOTHING = Framework(name="made", package="made", boundaries=lambda _target: iter(()))
 FILES = {
@@ -41,7 +41,7 @@ def test_a_configuration(loads: Callable[..., Target], section: str) -> None:
 def test_a_field_that_does_not_exist(loads: Callable[..., Target]) -> None:
     """Is named, before and when it is set."""
     target = loads(NOTHING, FILES)
-    with pytest.raises(Unbindable, match=r"^made.code.Config has no field loss.range, which the adapter sets$"):
+    with pytest.raises(Absent, match=r"^loss.range is absent: made.code.Config has no such field$"):
         Config("made.code.Config", knobs_at={"loss.range": "clip"}).check(target)
     config = target.call("made.code.Config")
     with pytest.raises(AttributeError, match=r"^Config has no field loss.range$"):

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from audit_fixtures import checkout
-from rl_sentinel.audit.engine.worker import frameworks, laws
+from rl_sentinel.adapters.target import Target
+from rl_sentinel.audit.engine.worker import carry_out, frameworks, laws
 from rl_sentinel.audit.sandbox.request import Request
+from rl_sentinel.core.boundary import Unbound
 
 
 def _served(folder: Path, request: Request) -> list[dict[str, Any]]:
@@ -31,6 +33,16 @@ def test_walks_find_what_there_is() -> None:
     assert {"verl", "areal", "skyrl", "slime", "own", "rl_sentinel"} <= set(frameworks())
     assert all(code == law.code for code, law in laws().items())
     assert list(laws()) == sorted(laws())
+
+
+def test_what_a_release_lacks_is_no_error() -> None:
+    """A function that does not exist is not applicable; one that cannot be bound is errored."""
+    request = Request(task="boundaries", framework="verl", root="/", version="")
+    lacking = Unbound("verl.f", "batch", "verl.f is absent", absent=True)
+    misfit = Unbound("verl.g", "batch", "verl.g has no parameter 'masks'")
+    events = list[dict[str, Any]]()
+    carry_out(request, Target(Path("/")), [lacking, misfit], events.append)
+    assert [(e["boundary"], e["outcome"]) for e in events] == [("verl.f", "not-applicable"), ("verl.g", "errored")]
 
 
 def test_audit_ends_with_done(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         for name in (path, CONFIG):
             target.find(name)
     except Unbindable as why:
-        yield Unbound(PATH, "advantage", str(why))
+        yield Unbound.because(PATH, "advantage", why)
         return
     if not target.has(NORM):
         return  # early releases: early_advantages.py

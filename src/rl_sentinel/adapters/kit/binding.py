@@ -21,12 +21,10 @@ def bindable(target: Target, *boundaries: Boundary, optional: bool = False) -> I
         try:
             yield fit_to_release(target, boundary)
             continue
-        except Absent as why:
-            if optional:
-                continue
-            unbound = Unbound(boundary.path, boundary.stage, str(why))
         except Unbindable as why:
-            unbound = Unbound(boundary.path, boundary.stage, str(why))
+            if optional and isinstance(why, Absent):
+                continue
+            unbound = Unbound.because(boundary.path, boundary.stage, why)
         if unbound not in reported:
             reported.add(unbound)
             yield unbound
@@ -44,7 +42,7 @@ def try_bind(
         yield from bindable(target, *make())
     except Unbindable as why:
         if required or not isinstance(why, Absent):
-            yield Unbound(path, stage, str(why))
+            yield Unbound.because(path, stage, why)
 
 
 def fit_to_release(target: Target, boundary: Boundary) -> Boundary:

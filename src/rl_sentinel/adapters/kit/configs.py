@@ -9,7 +9,7 @@ from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.call import Call
 from rl_sentinel.core.case import Scalar, Settings
 from rl_sentinel.core.codec import Codec, Inputs
-from rl_sentinel.core.errors import Unbindable
+from rl_sentinel.core.errors import Absent
 
 
 def set_fields(config: Any, **values: Any) -> Any:  # noqa: ANN401 - a framework's configuration
@@ -63,10 +63,10 @@ class Config(Codec):
         return {name: get_field(value, path[inside:]) for path, name in self.knobs_at.items()}
 
     def check(self, target: Target) -> None:
-        """Raise ``Unbindable`` if the class of this release does not have a field that this codec sets."""
+        """Raise ``Absent`` if the class of this release does not have a field that this codec sets."""
         config = invoke(target, self.make, [], {}, {})
         for path in (*self.fixed, *self.knobs_at):
             try:
                 get_field(config, path)
             except AttributeError as error:
-                raise Unbindable(f"{self.make} has no field {path}, which the adapter sets") from error
+                raise Absent(f"{path} is absent: {self.make} has no such field") from error

@@ -48,14 +48,14 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     try:
         functions, forms = registered(target, REGISTRY), arguments(target)
     except Unbindable as why:
-        yield Unbound(EVERYWHERE, "advantage", str(why))
+        yield Unbound.because(EVERYWHERE, "advantage", why)
         return
     for name, function in functions.items():
         try:
             target.source(function)
             yield from bindable(target, _boundary(name, function, forms))
         except Unbindable as why:
-            yield Unbound(path_of(function), "advantage", str(why))
+            yield Unbound.because(path_of(function), "advantage", why)
 
 
 def registered(target: Target, registry: str) -> dict[str, Callable[..., Any]]:

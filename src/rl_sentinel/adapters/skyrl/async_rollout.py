@@ -55,7 +55,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     try:
         forms = arguments(target)
     except Unbindable as why:
-        yield Unbound(PATH, "batch", str(why))
+        yield Unbound.because(PATH, "batch", why)
         return
     filters = target.has(f"{TRAINER}._should_keep_group")
     settings = {name: family for name, family in FAMILIES.items() if filters or "thrown_away" not in family}

@@ -95,7 +95,7 @@ def _validation(target: Target, families: Mapping[str, Settings], claimed: Claim
     try:
         whole.check(target)
     except Unbindable as why:
-        yield Unbound(PATH, "config", str(why))
+        yield Unbound.because(PATH, "config", why)
         return
     boundary = one_call(
         path=PATH,

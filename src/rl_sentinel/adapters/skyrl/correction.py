@@ -117,7 +117,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
                 if logged := {n: output for start in starts for n, output in _logged(target, start).items()}:
                     yield from bindable(target, _metrics(what, settings, section, forms, logged))
         except Unbindable as why:
-            yield Unbound(PATH, "correct", str(why))
+            yield Unbound.because(PATH, "correct", why)
 
 
 def _logged(target: Target, start: str) -> dict[str, Output]:

@@ -61,7 +61,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     try:
         yield from bindable(target, _boundary(target, path, arguments(target)))
     except Unbindable as why:
-        yield Unbound(path, "value-loss", str(why))
+        yield Unbound.because(path, "value-loss", why)
 
 
 class Model:

@@ -64,7 +64,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             if target.has(path):
                 yield from bindable(target, _evaluation(target, path))
         except Unbindable as why:
-            yield Unbound(path, "metric", str(why))
+            yield Unbound.because(path, "metric", why)
 
 
 def logged_scores(target: Target) -> Mapping[str, Output]:

@@ -62,7 +62,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         forms = arguments(target)
         source = inspect.getsource(target.find(PATH))
     except Unbindable as why:
-        yield Unbound(PATH, "metric", str(why))
+        yield Unbound.because(PATH, "metric", why)
         return
     if "self.dispatch" in source:
         yield from bindable(target, *_boundaries(forms, source))

@@ -106,7 +106,12 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     try:
         sampling = next(path for path in SAMPLING if target.has(path))
     except StopIteration:
-        yield Unbound(PATH, "batch", "get_sampling_params_for_backend, which builds the engine's parameters, is absent")
+        yield Unbound(
+            PATH,
+            "batch",
+            "get_sampling_params_for_backend, which builds the engine's parameters, is absent",
+            absent=True,
+        )
         return
     for name, settings in FAMILIES.items():
         yield from _family(target, sampling, name, settings)

@@ -69,7 +69,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     try:
         Config(CONFIG, {_BATCHED: True, _LENGTH: 1}).check(target)
     except Unbindable as why:
-        yield Unbound(PATH, "metric", str(why))
+        yield Unbound.because(PATH, "metric", why)
         return
     yield from bindable(target, _metrics(target, sampling, section))
     if target.has(SCORES):

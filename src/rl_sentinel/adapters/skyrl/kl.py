@@ -45,7 +45,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     try:
         forms = arguments(target)
     except Unbindable as why:
-        yield from (Unbound(path, "kl", str(why)) for path in (PENALTY, STEP))
+        yield from (Unbound.because(path, "kl", why) for path in (PENALTY, STEP))
         return
     switched = target.has(PENALTY) and set(SWITCHES) <= set(inspect.signature(target.find(PENALTY)).parameters)
     kinds = ("k1", *SWITCHES.values()) if switched else KINDS

@@ -63,7 +63,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         try:
             config({**_PLACES, **settings}).check(target)
         except Unbindable as why:
-            yield Unbound(BUILD, "batch", str(why))
+            yield Unbound.because(BUILD, "batch", why)
             return
         yield from bindable(target, _rates(model, settings))
 

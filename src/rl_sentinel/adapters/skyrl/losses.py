@@ -65,7 +65,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     try:
         functions, forms = registered(target, REGISTRY), arguments(target)
     except Unbindable as why:
-        yield Unbound(PPO, "policy-loss", str(why))
+        yield Unbound.because(PPO, "policy-loss", why)
         return
     for name, function in functions.items():
         if name in _SUPERVISED:
@@ -75,7 +75,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             section(name).check(target)
             yield from bindable(target, *_policies(target, name, function, forms))
         except Unbindable as why:
-            yield Unbound(path_of(function), "policy-loss", str(why))
+            yield Unbound.because(path_of(function), "policy-loss", why)
     if PLAIN in functions:
         yield from bindable(target, _in_micro_batches(target, functions[PLAIN], forms))
     yield from bindable(target, _critic(forms))

@@ -76,7 +76,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         forms = arguments(target)
         yield from bindable(target, *_step_boundaries(target, forms))
     except Unbindable as why:
-        yield Unbound(STEP, "policy-loss", str(why))
+        yield Unbound.because(STEP, "policy-loss", why)
 
 
 def _step_boundaries(target: Target, forms: Arguments) -> Iterator[Boundary]:

@@ -68,7 +68,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     try:
         forms = arguments(target)
     except Unbindable as why:
-        yield Unbound(PROCESS, "metric", str(why))
+        yield Unbound.because(PROCESS, "metric", why)
         return
     if target.has(ROLLOUT):
         yield from bindable(target, _rollout(target))

@@ -43,7 +43,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             try:
                 yield from bindable(target, _boundary(target, arguments(target), path, megatron=megatron))
             except Unbindable as why:
-                yield Unbound(path, "batch", str(why))
+                yield Unbound.because(path, "batch", why)
 
 
 def count_on_megatron(code: dict[str, Any], cfg: Any, columns: dict[str, Tensor], data: Any) -> Tensor:  # noqa: ANN401

@@ -42,7 +42,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     try:
         forms = arguments(target)
     except Unbindable as why:
-        yield Unbound(MAKE, "batch", str(why))
+        yield Unbound.because(MAKE, "batch", why)
         return
     yield from bindable(target, _split(forms))
 

@@ -38,7 +38,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     try:
         functions, forms = registered(target, REGISTRY), arguments(target)
     except Unbindable as why:
-        yield Unbound(SCALE, "policy-loss", str(why))
+        yield Unbound.because(SCALE, "policy-loss", why)
         return
     if PLAIN in functions:
         yield from bindable(target, _boundary(functions[PLAIN], forms))

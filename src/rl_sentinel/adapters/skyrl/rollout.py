@@ -55,7 +55,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     try:
         forms = arguments(target)
     except Unbindable as why:
-        yield Unbound(CONVERT, "batch", str(why))
+        yield Unbound.because(CONVERT, "batch", why)
         return
     if target.has(PROCESS) and target.has(CONVERT):
         yield from bindable(target, _carried(target, _training_batch(target, forms)))

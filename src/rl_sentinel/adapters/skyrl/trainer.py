@@ -47,7 +47,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         target.find(PATH)
         names, forms = list(registered(target, REGISTRY)), arguments(target)
     except Unbindable as why:
-        yield Unbound(PATH, "advantage", str(why))
+        yield Unbound.because(PATH, "advantage", why)
         return
     for name in names:
         outcome = value_of(CLAIMS.get(name, Claims()).credit) == "outcome"
@@ -81,7 +81,7 @@ def _advantages(target: Target, name: str, forms: Arguments, *, step_wise: bool)
     try:
         config(settings).check(target)
     except Unbindable as why:
-        yield Unbound(PATH, "advantage", str(why))
+        yield Unbound.because(PATH, "advantage", why)
         return
     yield from bindable(target, boundary)
 

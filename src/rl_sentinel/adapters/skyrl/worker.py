@@ -57,7 +57,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         forms = arguments(target)
         yield from bindable(target, *_step_boundaries(target, path, forms))
     except Unbindable as why:
-        yield Unbound(path, "policy-loss", str(why))
+        yield Unbound.because(path, "policy-loss", why)
 
 
 def train_mini_batch(  # noqa: PLR0913 - functions of the target, and the arguments of the worker

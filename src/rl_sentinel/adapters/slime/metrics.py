@@ -93,7 +93,9 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     log = f"{module}.log_rollout_data"
     if not module or not target.has(ADVANTAGES):
         path = log if module else f"{LOG_MODULES[0]}.log_rollout_data"
-        yield Unbound(path, "metric", f"{ADVANTAGES} is absent" if module else "log_rollout_data is absent")
+        yield Unbound(
+            path, "metric", f"{ADVANTAGES} is absent" if module else "log_rollout_data is absent", absent=True
+        )
     else:
         yield from bindable(target, _rollout(target, log))
         if target.has(f"{module}.log_multi_turn_data"):

@@ -49,7 +49,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     try:
         target.find(PATH)
     except Unbindable as why:
-        yield Unbound(PATH, "policy-loss", str(why))
+        yield Unbound.because(PATH, "policy-loss", why)
         return
     output = Table({"log_probs": samples("logprob"), "entropy": samples("entropy")})
     policy: dict[str, Codec] = {"log_probs": samples("old_logprob"), "advantages": samples("advantage")}
@@ -75,7 +75,7 @@ def _bound(
     source = loss_source(target)
     if not target.has(loss):
         if kind in source:
-            yield Unbound(f"{PATH} -> {loss}", stage, f"{loss} is absent")
+            yield Unbound(f"{PATH} -> {loss}", stage, f"{loss} is absent", absent=True)
         return
     offered = source + _command_line_options(target)
     if all(name in offered for name in _names(family)):

@@ -89,7 +89,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     try:
         function = inspect.unwrap(target.find(path))
     except Unbindable as why:
-        yield Unbound(path, "policy-loss", str(why))
+        yield Unbound.because(path, "policy-loss", why)
         return
     if "reward_funcs" in source_of(function):
         return  # this loss also samples and scores: see early_losses

@@ -85,7 +85,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     try:
         target.find(path)
     except Unbindable as why:
-        yield Unbound(path, "advantage", str(why))
+        yield Unbound.because(path, "advantage", why)
         return
     if "rewards_per_func" not in source_of(target.find(path)):
         return  # the loss itself samples and scores: see early_losses

@@ -137,7 +137,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         functions = estimators(target)
     except Unbindable as why:
         for name in estimator_names(target):
-            yield Unbound(f"{MODULE}.{name}", "advantage", str(why))
+            yield Unbound.because(f"{MODULE}.{name}", "advantage", why)
         return
     yield from failed_registrations(target, ESTIMATORS)
     by_name = {name: path_of(function) for name, function in functions.items()}
@@ -146,7 +146,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             target.source(function)
             yield from bindable(target, _boundary(target, name, function, by_name))
         except Unbindable as why:
-            yield Unbound(path_of(function), "advantage", str(why))
+            yield Unbound.because(path_of(function), "advantage", why)
 
 
 def estimators(target: Target) -> dict[str, Callable[..., Any]]:

@@ -97,7 +97,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             known = {f.name for f in fields(target.find(section.path))}
         except Unbindable as why:
             if not isinstance(why, Absent):
-                yield Unbound(section.path, "config", str(why))
+                yield Unbound.because(section.path, "config", why)
             continue
         yield from bindable(
             target,

@@ -117,7 +117,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         target.find(BOTH)
     except Unbindable as why:
         if not isinstance(why, Absent):
-            yield Unbound(BOTH, "correct", str(why))
+            yield Unbound.because(BOTH, "correct", why)
             yield from (Unbound(ADDED, "correct", failing) for failing in (target.fails(ADDED),) if failing)
         return
     corrections = [_weights(name, knobs, _correct(knobs)) for name, knobs in WEIGHTS.items() if supports(target, knobs)]

@@ -76,7 +76,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         target.find(DISPATCH)
         functions = estimators(target)
     except Unbindable as why:
-        yield Unbound(DISPATCH, "advantage", str(why))
+        yield Unbound.because(DISPATCH, "advantage", why)
         return
     for name, function in functions.items():
         yield from bindable(target, _dispatch(target, name, estimator_claims(name, function)))

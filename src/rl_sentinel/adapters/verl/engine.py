@@ -98,7 +98,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
                 target.find(path)
         except Unbindable as why:
             if not isinstance(why, Absent):
-                yield Unbound(f"{CUT} -> {loss}", stage, str(why))
+                yield Unbound.because(f"{CUT} -> {loss}", stage, why)
             continue
         if loss == LOSS and _takes_weights(target) and (failing := target.fails(BOTH)):
             yield Unbound(f"{BOTH} -> {CUT} -> {LOSS}", stage, failing)

@@ -140,7 +140,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             for needed in (method, engine, CONFIG, ULYSSES, POSITIONS):
                 target.find(needed)
         except Unbindable as why:
-            yield Unbound(path, "batch", str(why))
+            yield Unbound.because(path, "batch", why)
             continue
         yield from bindable(target, *make(target, path))
         if method == LOG_PROBS:

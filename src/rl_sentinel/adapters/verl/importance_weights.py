@@ -61,7 +61,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         source = inspect.getsource(inspect.unwrap(target.find(WEIGHED)))
     except Unbindable as why:
         if not isinstance(why, Absent):
-            yield Unbound(WEIGHED, "correct", str(why))
+            yield Unbound.because(WEIGHED, "correct", why)
         return
     masking = "mask" if '"mask"' in source else "clip"
     apart = separates(target)

@@ -71,7 +71,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         registry = registered(target, LOSSES) or {}
     except Unbindable as why:
         paths = [f"{MODULE}.{name}" for name in decorated_functions(target, LOSSES)]
-        yield from (Unbound(path, "policy-loss", str(why)) for path in paths or [PLAIN])
+        yield from (Unbound.because(path, "policy-loss", why) for path in paths or [PLAIN])
         return
     if registry:
         yield from failed_registrations(target, LOSSES)

@@ -195,7 +195,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         source = inspect.getsource(target.find(ACTOR))
         target.find(FORWARD)
     except Unbindable as why:
-        yield Unbound(UPDATE, "policy-loss", str(why))
+        yield Unbound(UPDATE, "policy-loss", why)
         return
     modes = ("token-mean", "seq-mean-token-mean") if "loss_agg_mode" in source else ("token-mean",)
     yield from bindable(target, *(_update(target, mode, source) for mode in modes))

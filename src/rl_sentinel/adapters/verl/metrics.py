@@ -47,7 +47,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     try:
         target.find(path)
     except Unbindable as why:
-        yield Unbound(path, "metric", str(why))
+        yield Unbound.because(path, "metric", why)
         return
 
     declared = knows_response_mask(target, path)

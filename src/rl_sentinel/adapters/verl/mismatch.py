@@ -109,7 +109,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         target.find(BOTH)
     except Unbindable as why:
         if not isinstance(why, Absent):
-            yield Unbound(GAP, "metric", str(why))
+            yield Unbound.because(GAP, "metric", why)
         elif target.has(importance_weights.WEIGHED):
             yield from bindable(target, *_of_importance_weights(target))
         return

@@ -48,7 +48,7 @@ def failed_registrations(target: Target, table: str) -> Iterator[Unbound]:
         try:
             target.module(path)
         except Unbindable as why:
-            yield Unbound(path, stage, str(why))
+            yield Unbound.because(path, stage, why)
 
 
 @cache

@@ -133,7 +133,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
                 for needed in (method, engine, POSITIONS, *strategy.needed):
                     target.find(needed)
             except Unbindable as why:
-                yield Unbound(path, "batch", str(why))
+                yield Unbound.because(path, "batch", why)
                 continue
             yield from bindable(target, *make(target, path, strategy))
 

@@ -201,7 +201,12 @@ def _about(b: Boundary) -> dict[str, Any]:
 
 def _unbound(missing: Unbound) -> Event:
     about = {"law": "*", "boundary": missing.path, "setting": "*"}
-    return {"event": "verdict", **about, "outcome": "errored", "reason": missing.reason}
+    return {
+        "event": "verdict",
+        **about,
+        "outcome": "not-applicable" if missing.absent else "errored",
+        "reason": missing.reason,
+    }
 
 
 def _replay(
