@@ -39,7 +39,7 @@ _CLAIMS = claims(
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the logged evaluation loss of one batch, and of several batches with padding in the last batch."""
-    if not (target.has(RUN_EVAL) and target.has(FORWARD)):
+    if not all(map(target.has, (RUN_EVAL, FORWARD, COLLATOR))):
         return
     path = f"{RUN_EVAL} -> {FORWARD}"
     for needed in (TRAINER, COLLATOR, WORKER):
