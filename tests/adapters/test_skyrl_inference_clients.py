@@ -70,6 +70,7 @@ ENGINES = """
             raise RuntimeError("engines are not started here")
 
         async def generate(self, batch):
+            REFUSES
             prompts = batch["prompt_token_ids"]
             tokens, logprobs = [None] * len(prompts), [None] * len(prompts)
             for number, engine in enumerate(self.engines):
@@ -95,6 +96,7 @@ ENGINES = """
 """
 
 SOUND = {
+    "REFUSES": "pass",
     "PENALTY": "params.repetition_penalty",
     "IN_ORDER": "True",
     "PLACED": "True",
@@ -157,6 +159,13 @@ def test_responses_that_are_put_together_wrongly(
 ) -> None:
     target, every = _bound(loads, **words)
     check_verdict(PLC004, every[client, setting], setting, target, found=True)
+
+
+def test_client_that_refuses_pauses(loads: Loads) -> None:
+    """Its requests are not aborted, although another method continues those that are."""
+    refuses = "if getattr(self, 'paused', False): raise RuntimeError('a pause is unsupported')"
+    target, every = _bound(loads, REFUSES=refuses, SPENT="0", ADDED='answer["response_logprobs"][0]')
+    check_verdict(PLC004, every["InferenceEngineClient", _EACH], _EACH, target, found=False)
 
 
 @pytest.mark.parametrize(("penalty", "found"), [("params.repetition_penalty", False), ("1.0", True)])

@@ -50,6 +50,18 @@ def test_a_signature_is_one_finding() -> None:
     assert finding.also == ("m.dispatch [first]", "m.estimator [no-std]", "MSK006 at m.estimator [default]")
 
 
+@pytest.mark.parametrize("levels", [("fault", "hazard"), ("hazard", "fault")])
+def test_a_signature_has_its_worst_level(levels: tuple[str, str]) -> None:
+    """Whichever of the two comes first."""
+    audit = Audit()
+    for level in levels:
+        event = _event("MSK001", "m.estimator", "default", 10)
+        event["evidence"]["level"] = level
+        audit.take(event)
+    [finding] = findings(audit, [], "1.0")
+    assert finding.level == "fault"
+
+
 def test_pipeline_is_folded_under_its_part() -> None:
     """A pipeline that starts at the function of the finding has the same place in the source."""
     audit = _audit()

@@ -205,9 +205,9 @@ def _number_at(value: Any, cell: Sequence[int]) -> float | None:  # noqa: ANN401
 def _folded(broken: Iterable[Finding]) -> list[tuple[Finding, dict[str, Finding]]]:
     """Each cause, with the findings that are folded under this cause, by place.
 
-    A signature counts once: an adapter may bind a function of an earlier release by two of its names.
+    A signature counts once, at its worst level: an adapter may bind a function of an earlier release by two names.
     """
-    unique = {f.signature: f for f in broken}.values()
+    unique = {f.signature: f for f in sorted(broken, key=lambda f: LEVELS.index(f.level), reverse=True)}.values()
     ordered = sorted(unique, key=lambda f: (f.boundary, f.setting != "default", f.setting, f.law))
     parent = {f.signature: _parent_of(f, ordered) for f in ordered}
     under: dict[str, dict[str, Finding]] = {}

@@ -33,7 +33,7 @@ ENGINE = """
     class FSDPEngine:
         def _build_lr_scheduler(self, optimizer):
             about = self.optimizer_config
-            warm_up = about.lr_warmup_steps or WARM_UP
+            warm_up = about.lr_warmup_steps if about.lr_warmup_steps > 0 else WARM_UP
             if about.lr_scheduler_type == "constant":
                 return get_constant_schedule_with_warmup(optimizer, warm_up)
             if about.get("lr_scheduler_type", "constant") == "cosine":

@@ -75,7 +75,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         source = inspect.getsource(target.find(client))
         if not any(words in source for words in _READS_TOKENS):
             continue  # the first client of servers tokenizes the text of a response again
-        retries = _RETRIES in source
+        refuses = "is unsupported" in inspect.getsource(target.find(f"{client}.generate"))  # while requests are paused
+        retries = _RETRIES in source and not refuses
         yield from bindable(target, _responses(client, sampling, retries=retries))
         yield from bindable(target, _responses(client, sampling, retries=False, batched=True))
         for group, values in FIELDS.items():

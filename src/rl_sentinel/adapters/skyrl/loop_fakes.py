@@ -24,8 +24,11 @@ class PromptLoader:
     def __iter__(self) -> Iterator[list[dict[str, Any]]]:
         """The remaining batches; in the next pass, all batches."""
         first, self.position = self.position, 0
+        return self._batches(range(first, self.rows))
+
+    def _batches(self, rows: range) -> Iterator[list[dict[str, Any]]]:
         chat = [{"role": "user", "content": "prompt"}]
-        for row in range(first, self.rows):
+        for row in rows:
             self.latest = row
             yield [{"prompt": chat, "env_class": "env", "env_extras": {}, "uid": str(row)}]
 

@@ -278,7 +278,7 @@ def _supervised(target: Target, path: str) -> Boundary:
         outputs=outputs,
         reads=frozenset({"token", "mask", "length"}),
         claims=claims(_SFT_DOCS, conserves=True),
-        reach=f"--rollout-function-path {SFT}" + ("; --tool-key" if has_tools else ""),
+        reach=f"--rollout-function-path {path}" + ("; --tool-key" if has_tools else ""),
         requires=(every_row_trains, no_empty_response),
     )
 

@@ -128,7 +128,7 @@ def _engine(target: Target) -> Iterator[Boundary]:
         arguments: dict[str, Codec] = {
             "build": Constant(Function(ENGINE)),
             "count": Derived(lambda inputs: inputs.batch.rows),
-            **constants(kind=kind, warm_up=0),
+            **constants(kind=kind, warm_up=-1),  # the default: the share decides
             "share": Knob("share"),
             "updates": Constant(UPDATES),
             "floor": Knob("floor"),

@@ -194,8 +194,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     try:
         source = inspect.getsource(target.find(ACTOR))
         target.find(FORWARD)
-    except Unbindable as why:
-        yield Unbound(UPDATE, "policy-loss", why)
+    except Unbindable as error:
+        yield Unbound.because(UPDATE, "policy-loss", error)
         return
     modes = ("token-mean", "seq-mean-token-mean") if "loss_agg_mode" in source else ("token-mean",)
     yield from bindable(target, *(_update(target, mode, source) for mode in modes))

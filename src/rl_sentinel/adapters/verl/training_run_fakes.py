@@ -88,8 +88,10 @@ class Workers(Silence):
         )
 
     def compute_values(self, batch: Any) -> Any:  # noqa: ANN401 - a DataProto
-        """The values stored with the samples."""
-        return self.data_proto.from_dict(tensors={"values": batch.batch["own_values"]})
+        """The values stored with the samples; 0 at padding, as workers return them."""
+        values = batch.batch["own_values"]
+        attended = batch.batch["attention_mask"][:, -values.shape[1] :]
+        return self.data_proto.from_dict(tensors={"values": values * attended})
 
     def update_actor(self, batch: Any) -> Any:  # noqa: ANN401 - a DataProto
         """Keep the batch."""
