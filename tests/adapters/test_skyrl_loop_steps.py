@@ -135,6 +135,7 @@ def test_by_hand(loads: Loads, path: str) -> None:
         (MET006, ASYNCHRONOUS, {}, False),
         (RES001, SYNC, {"FIRST": "0"}, True),
         (RES001, SYNC, {"UIDS": '["4e4c45e0-5701" for one in prompts]'}, False),
+        (DAT002, SYNC, {"UIDS": '["4e4c45e0-5701" for one in prompts]'}, False),
         (RES001, SYNC, {"UIDS": '["4e4c45e0-5701" for one in prompts]', "FIRST": "0"}, True),
         (RES001, ASYNCHRONOUS, {"MARKED": "None"}, True),
         (MET006, SYNC, {"BEFORE": "pass", "AFTER": "await self.evaluated()"}, True),

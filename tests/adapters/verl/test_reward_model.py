@@ -15,6 +15,8 @@ WORKER = """
 
     class RewardModelWorker:
         def compute_rm_score(self, data):
+            from flash_attn.bert_padding import unpad_input
+
             batch = self.ulysses_sharding_manager.preprocess_data(data=data).batch
             size = 1 if self.config.use_dynamic_bsz else self.config.micro_batch_size_per_gpu
             scores = []

@@ -260,8 +260,9 @@ def test_update_is_sound(loads: Loads) -> None:
 )
 def test_loops_whose_rollout_repeats_the_prompts(loads: Loads, uids: str, sound: bool) -> None:
     """The trainer makes its data set, and repeats the prompts after sampling: in the order of the rows, or not."""
-    target, boundaries = _bound(loads, uids=uids, **EARLIER)
+    target, boundaries = _bound(loads, uids=uids, baselines="rewards.sum(1).repeat_interleave(n)", **EARLIER)
     check_verdict(GRP002, boundaries["update, grpo"], "update, grpo", target, found=not sound)
+    check_verdict(REF001, boundaries["update, remax"], "update, remax", target, found=False)
     check_verdict(RES001, boundaries["two epochs"], "two epochs", target, found=False)
 
 
