@@ -111,6 +111,13 @@ def test_replies(loads: Loads, broken: dict[str, str], engines: tuple[str, ...])
         check_verdict(PLC004, boundary, setting, target, found=name in engines)
 
 
+def test_engines_that_return_texts_only(loads: Loads) -> None:
+    """Engines in the process whose replies have a field for token ids, but no ids in it."""
+    fields = {'"response_ids": ids': '"response_ids": None', '"response_ids": [reply': '"other_ids": [reply'}
+    _, every = _bound(loads, **fields)
+    assert {name for name, _ in every} == {"RemoteInferenceEngine"}
+
+
 def test_engine_of_a_server_that_returns_texts_only(loads: Loads) -> None:
     """A server of vLLM returns no token ids."""
     _, every = _bound(loads, output_ids="text")

@@ -97,6 +97,13 @@ def test_places_of_one_boundary_share_a_line() -> None:
     assert block([alone])[-1] == "  also      breaks MSK006 here"
 
 
+def test_setting_with_the_word_at_is_no_law() -> None:
+    first = replace(finding(), also=("m.f [results cut at the left]",))
+    assert block([first])[-2:] == ["  also at   1 place with the same cause:", "    m.f [results cut at the left]"]
+    boundary, setting = first.signatures[-1].split(":")[-2:]
+    assert (boundary, setting) == ("m.f", "results cut at the left")
+
+
 def test_long_list_of_places_is_cut() -> None:
     lines = block([replace(finding(), also=tuple(f"m.f{n:02} [default]" for n in range(15)))])
     assert lines[-2:] == ["    m.f11", "    and 3 more: --json PATH has all"]

@@ -19,6 +19,12 @@ _TOLERANCE = 1e-4
 LEVELS = ("fault", "contested", "hazard")
 
 
+def other_law(place: str) -> str:
+    """The code of the law at a place of ``Finding.also``, or "" if it is the law of the finding."""
+    found = re.match("([A-Z]+[0-9]+) at ", place)
+    return found[1] if found else ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One broken law at one boundary under one setting, with the other places that show the same cause.
@@ -75,7 +81,8 @@ class Finding:
         framework, own_law, _ = self.signature.split(":", maxsplit=2)
         folded = []
         for place in self.also:
-            law, location = place.split(" at ", maxsplit=1) if re.match("[A-Z]+[0-9]+ at ", place) else (own_law, place)
+            other = other_law(place)
+            law, location = other or own_law, place.removeprefix(f"{other} at ")
             boundary, _, setting = location.removesuffix("]").partition(" [")
             folded.append(f"{framework}:{law}:{boundary}:{setting}")
         return (self.signature, *folded)
@@ -167,7 +174,7 @@ def _fold_and_annotate(broken: Sequence[Finding], known: Sequence[Known], versio
         entry = next((k for k in known if k.signature == cause.signature and k.covers(version)), None)
         symptoms = {p: f for p, f in under.items() if entry is None or entry.includes(p)}
         new += [f for p, f in under.items() if p not in symptoms]
-        also = tuple(sorted(symptoms, key=lambda place: (" at " in place, place)))
+        also = tuple(sorted(symptoms, key=lambda place: (bool(other_law(place)), place)))
         annotated.append(_annotated(replace(cause, also=also), entry, known, version))
     return annotated + _fold_and_annotate(new, known, version) if new else annotated
 

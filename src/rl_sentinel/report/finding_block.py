@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rl_sentinel.audit.findings import Finding
+from rl_sentinel.audit.findings import Finding, other_law
 from rl_sentinel.report.advice import advice
 from rl_sentinel.report.formatting import WIDTH, counted, two_values, wrapped
 from rl_sentinel.report.scenario import conditions, has_batch, scenario
@@ -157,11 +157,11 @@ def _places(findings: Sequence[Finding]) -> list[str]:
     _, *rest = findings
     listed = [f"{f.boundary} [{f.setting}]" for f in rest]
     also = [place for f in findings for place in f.also]
-    same = [place for place in also if " at " not in place]
+    same = [place for place in also if not other_law(place)]
     settings = _settings_by_boundary([*listed, *same])
     if not settings and not also:
         return []
-    laws = sorted({place.partition(" at ")[0] for place in also if " at " in place})
+    laws = sorted({other_law(place) for place in also} - {""})
     through = f" (they break {', '.join(laws)} too)" if laws and settings else ""
     if not settings:
         return _labeled("also", f"breaks {', '.join(laws)} here")

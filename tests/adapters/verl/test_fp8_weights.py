@@ -60,11 +60,22 @@ EARLY = """
             yield name + "_scale_inv", scale.squeeze(-1)
 """
 
-PLACES = {"verl/utils/fp8_utils.py": HELPER, "verl/utils/sglang/sglang_fp8_utils.py": EARLY}
+SGLANG = "verl/utils/sglang/sglang_fp8_utils.py"
+KERNELS = {"verl/utils/kernel/fp8_kernel.py": KERNEL}
+
+#: The function that quantizes and its kernel: for any engine; for SGLang; for SGLang, both in one module.
+PLACES = {
+    "any engine": {"verl/utils/fp8_utils.py": HELPER, **KERNELS},
+    "SGLang": {SGLANG: EARLY, **KERNELS},
+    "SGLang, one module": {
+        SGLANG: EARLY.replace("from verl.utils.kernel.fp8_kernel import scaled_fp8_blockwise", "")
+        + KERNEL.replace("_TRITON_AVAILABLE = True", "").replace("if _TRITON_AVAILABLE", "if torch.cuda.is_available()")
+    },
+}
 
 
 def _bound(loads: Loads, tree: dict[str, str]) -> tuple[Target, dict[str, Boundary]]:
-    target = loads(FRAMEWORK, files() | tree | {"verl/utils/kernel/fp8_kernel.py": KERNEL})
+    target = loads(FRAMEWORK, files() | tree)
     made = [one for one in fp8_weights.boundaries(target) if isinstance(one, Boundary)]
     return target, {next(iter(one.settings)): one for one in made}
 
@@ -80,8 +91,11 @@ def _bound(loads: Loads, tree: dict[str, str]) -> tuple[Target, dict[str, Bounda
 )
 def test_weights_that_stay(loads: Loads, place: str, kept: str, wrong: set[str]) -> None:
     """A router, or a norm, whose numbers are those of FP8 without their scale."""
-    source = PLACES[place].replace("SENT", "scale.squeeze(-1)").replace("KEPT", kept)
-    target, bound = _bound(loads, {place: source})
+    tree = {
+        path: source.replace("SENT", "scale.squeeze(-1)").replace("KEPT", kept)
+        for path, source in PLACES[place].items()
+    }
+    target, bound = _bound(loads, tree)
     for name in fp8_weights.KEPT:
         check_verdict(PLC004, bound[name], name, target, found=name in wrong)
         check_round_trip(target, bound[name])
@@ -91,7 +105,7 @@ def test_weights_that_stay(loads: Loads, place: str, kept: str, wrong: set[str])
 def test_scales_of_blocks(loads: Loads, sent: str, found: bool) -> None:
     """The engine multiplies by what is sent; its inverse is another weight."""
     source = HELPER.replace("SENT", sent).replace("KEPT", '("norm.weight", "mlp.gate.weight")')
-    target, bound = _bound(loads, {"verl/utils/fp8_utils.py": source})
+    target, bound = _bound(loads, {"verl/utils/fp8_utils.py": source, **KERNELS})
     boundary = bound["FP8, a scale per block"]
     check_verdict(PLC004, boundary, "FP8, a scale per block", target, found=found)
     check_round_trip(target, boundary)

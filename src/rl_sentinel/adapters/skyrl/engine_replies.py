@@ -1,6 +1,7 @@
 """SkyRL's inference engines of earlier releases: texts, token ids and log-probs that they make of a reply."""
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -54,7 +55,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 def _returns_ids(target: Target, engine: str) -> bool:
     """Whether an engine in the process returns token ids; in summer 2025 it returned only texts."""
     source = _module_text(target, engine)
-    return "response_ids" in source and "response_ids=None" not in source
+    return "response_ids" in source and not re.search(r'response_ids"?\s*[=:]\s*None', source)
 
 
 def serves_sglang(target: Target) -> bool:

@@ -20,10 +20,15 @@ from rl_sentinel.core.claims import claims
 
 OWNER = "verl.utils.fp8_utils.FP8QuantizerHelper"
 PATH = f"{OWNER}.quant_weights_by_name"
-KERNEL = "verl.utils.kernel.fp8_kernel.scaled_fp8_blockwise"
 
 #: The function of releases from December 2025 to March 2026, for SGLang alone.
 EARLY = "verl.utils.sglang.sglang_fp8_utils.quant_weights_by_name"
+
+#: The function that quantizes one weight; until January 2026 it was in the module of ``EARLY``.
+KERNELS = (
+    "verl.utils.kernel.fp8_kernel.scaled_fp8_blockwise",
+    "verl.utils.sglang.sglang_fp8_utils.scaled_fp8_blockwise",
+)
 
 _NAME = "model.layers.{}.mlp.down_proj.weight"
 
@@ -55,12 +60,13 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     Then those of weights that are not quantized.
     """
     path = next((path for path in (PATH, EARLY) if target.has(path)), "")
-    if not path or not target.has(KERNEL):
+    kernel = next((path for path in KERNELS if target.has(path)), "")
+    if not path or not kernel:
         return
     if path == PATH:
-        yield from try_bind(target, PATH, "batch", lambda: [_boundary()])
+        yield from try_bind(target, PATH, "batch", lambda: [_boundary(kernel)])
     for name, (weight, settings) in KEPT.items():
-        yield from try_bind(target, path, "batch", partial(_kept, path, name, weight, settings))
+        yield from try_bind(target, path, "batch", partial(_kept, path, kernel, name, weight, settings))
 
 
 def weights_read(
@@ -111,15 +117,15 @@ async def _listed(sent: Any) -> list[tuple[str, Tensor]]:  # noqa: ANN401 - an i
     return [one async for one in sent] if hasattr(sent, "__aiter__") else list(sent)
 
 
-def _kept(path: str, name: str, weight: str, settings: Settings) -> list[Boundary]:
-    code = {"code": OWNER if path == PATH else path, "kernel": KERNEL}
+def _kept(path: str, kernel: str, name: str, weight: str, settings: Settings) -> list[Boundary]:
+    code = {"code": OWNER if path == PATH else path, "kernel": kernel}
     reach = "actor_rollout_ref.rollout.quantization=fp8 with SGLang, and a model with experts"
     made = fp8_boundary(path, kept_weights, code, {name: settings}, _READ, reach, _PRODUCED)
     (step,) = made.steps
     return [replace(made, steps=(replace(step, arguments={**step.arguments, "name": Constant(weight)}),))]
 
 
-def _boundary() -> Boundary:
+def _boundary(kernel: str) -> Boundary:
     reach = "actor_rollout_ref.rollout.quantization=fp8 with SGLang or TensorRT-LLM, without Triton"
-    code = {"owner": OWNER, "kernel": KERNEL}
+    code = {"owner": OWNER, "kernel": kernel}
     return fp8_boundary(PATH, weights_read, code, PER_BLOCK, _CLAIMS, reach, _PRODUCED)
