@@ -118,6 +118,7 @@ def test_sound_loop(loads: Loads, law: Law, setting: str) -> None:
         (RES001, {"ACTOR": "args.use_critic"}, "engines stay"),
         (RES001, {"ACTOR": "number"}, "critic"),
         (RES001, {"DATA": "args.use_critic"}, "engines offloaded"),
+        (RES001, {"DATA": "acts"}, "critic first"),
     ],
     ids=[
         "stale",
@@ -126,11 +127,18 @@ def test_sound_loop(loads: Loads, law: Law, setting: str) -> None:
         "actor never saved",
         "actor saved late",
         "data never saved",
+        "data saved if the actor trains",
     ],
 )
 def test_broken_loop(loads: Loads, law: Law, words: dict[str, Any], setting: str) -> None:
     target, boundary = _bound(loads, **words)
     check_verdict(law, boundary, setting, target, found=True)
+
+
+def test_actor_that_always_trains(loads: Loads) -> None:
+    """A position that is saved only with updates of the actor is right without rollouts for the critic alone."""
+    target, boundary = _bound(loads, DATA="acts")
+    check_verdict(RES001, boundary, "critic", target, found=False)
 
 
 @pytest.mark.parametrize(("early", "found"), [("True", False), ("False", True)])

@@ -17,7 +17,7 @@ LOADER = """
     OWNERS = {
         "Qwen2VLProcessor": ("qwen2_vl", "Qwen2VLModel"),
         "Qwen2_5_VLProcessor": ("qwen2_5_vl", "Qwen2_5_VLModel"),
-        "Qwen3VLProcessor": ("qwen3_vl", "Qwen3VLModel"),
+        QWEN3: ("qwen3_vl", "Qwen3VLModel"),
         GLM: ("glm4v", "Glm4vModel"),
     }
 
@@ -38,7 +38,7 @@ LOADER = """
         return RESULT
 """
 
-SOUND = {"GLM": '"Glm4vProcessor"', "RESULT": "processor"}
+SOUND = {"QWEN3": '"Qwen3VLProcessor"', "GLM": '"Glm4vProcessor"', "RESULT": "processor"}
 PLAIN = """
     def hf_processor(path):
         from transformers import AutoProcessor
@@ -71,7 +71,11 @@ def test_sound(loads: Loads, source: str) -> None:
 
 @pytest.mark.parametrize(
     ("broken", "wrong"),
-    [({"GLM": '"Glm4vImageProcessor"'}, {"GLM-4V"}), ({"RESULT": "None"}, set(model_processors.MODELS))],
+    [
+        ({"GLM": '"Glm4vImageProcessor"'}, {"GLM-4V"}),
+        ({"QWEN3": '"Qwen3VLImageProcessor"'}, {"Qwen3-VL"}),
+        ({"RESULT": "None"}, set(model_processors.MODELS)),
+    ],
 )
 def test_broken(loads: Loads, broken: dict[str, str], wrong: set[str]) -> None:
     """The class of another object of the model, and a loader that returns nothing."""

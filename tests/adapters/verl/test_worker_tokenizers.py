@@ -58,8 +58,16 @@ CONFIG = {
 }
 FILES = ("ppo_trainer.yaml", "ppo_megatron_trainer.yaml")
 
+#: Files with the path of the tokenizer, by the worker that reads it.
+OFFERED = {
+    "Actor": {"model/hf_model.yaml": "tokenizer_path: null"},
+    "Critic": {"critic/critic.yaml": "model:\n  tokenizer_path: null"},
+}
 
-def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
+
+def _bound(
+    loads: Loads, offered: tuple[str, ...] = tuple(OFFERED), **broken: str
+) -> tuple[Target, dict[str, Boundary]]:
     parts, folder = SOUND | broken, "verl/trainer/config"
     tree = {
         "verl/workers/fsdp_workers.py": rewritten(FSDP, parts),
@@ -67,8 +75,7 @@ def _bound(loads: Loads, **broken: str) -> tuple[Target, dict[str, Boundary]]:
         "verl/utils/__init__.py": "hf_tokenizer = None",
         "verl/utils/fs.py": "copy_to_local = None",
         **{f"{folder}/{name}": json.dumps(CONFIG) for name in FILES},
-        f"{folder}/model/hf_model.yaml": "tokenizer_path: null",
-        f"{folder}/critic/critic.yaml": "model:\n  tokenizer_path: null",
+        **{f"{folder}/{name}": text for role in offered for name, text in OFFERED[role].items()},
         "verl/trainer/__init__.py": "",
     }
     target = loads(FRAMEWORK, tree, {"omegaconf/__init__.py": OMEGACONF})
@@ -97,6 +104,13 @@ def test_tokenizer_of_a_worker(loads: Loads, place: str, role: str, broken: str)
     """The tokenizer of the model's path, and one that nobody set."""
     target, bound = _bound(loads, **({role: broken} if broken else {}))
     check_verdict(CFG004, bound[place], "a tokenizer of its own", target, found=bool(broken))
+
+
+@pytest.mark.parametrize("role", OFFERED)
+def test_option_of_one_worker(loads: Loads, role: str) -> None:
+    """A worker whose own configuration file lacks the option has no boundary here."""
+    _, bound = _bound(loads, offered=(role,))
+    assert list(bound) == [place for place in PLACES if role in place]
 
 
 def test_releases_without_the_option(loads: Loads) -> None:
