@@ -174,8 +174,16 @@ def test_weights_that_sample(loads: Loads, place: str, setting: str, broken: dic
     check_verdict(PLC004, every[place, setting], setting, target, found=found)
 
 
-@pytest.mark.parametrize(("base", "found"), [("self.force_reload", False), ("not self.force_reload", True)])
+@pytest.mark.parametrize(
+    ("base", "found"),
+    [
+        ("self.force_reload", False),
+        ("not self.force_reload", True),
+        ("self.force_reload and not done", False),
+        ("self.force_reload and done", True),
+    ],
+)
 def test_workers_that_reload(loads: Loads, base: str, found: bool) -> None:
-    """In September 2025 a worker knows by ``force_reload`` that the engine discards its weights."""
+    """In September 2025 a worker knows by ``force_reload`` that the engine discards its weights, sent or not."""
     target, every = _bound(loads, BASE=base, DONE="True")
     check_verdict(PLC004, every["rollout_mode", "weights, adapters"], "weights, adapters", target, found=found)
