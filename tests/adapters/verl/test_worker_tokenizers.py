@@ -102,7 +102,7 @@ def test_answers_and_reads_back(loads: Loads) -> None:
 @pytest.mark.parametrize("broken", ["", "model.path", '"a/third"'])
 def test_tokenizer_of_a_worker(loads: Loads, place: str, role: str, broken: str) -> None:
     """The tokenizer of the model's path, and one that nobody set."""
-    target, bound = _bound(loads, **({role: broken} if broken else {}))
+    target, bound = _bound(loads, tuple(OFFERED), **({role: broken} if broken else {}))
     check_verdict(CFG004, bound[place], "a tokenizer of its own", target, found=bool(broken))
 
 
