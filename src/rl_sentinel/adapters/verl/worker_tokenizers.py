@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, redirect_stdout, suppress
 from functools import partial
-from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
@@ -17,6 +16,7 @@ from rl_sentinel.adapters.kit.replacement import bare_instance, nothing, replace
 from rl_sentinel.adapters.kit.value_codecs import Knob, constants, functions
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.config_files import default_config
+from rl_sentinel.adapters.verl.model_processors import Models
 from rl_sentinel.adapters.verl.run_tokenizers import itself
 from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.core.case import Settings
@@ -40,20 +40,6 @@ _DOCS = (
     "trainer/config/model/hf_model.yaml and critic/critic.yaml: tokenizer_path, the tokenizer if it is not that of the "
     "model's path; workers: its special tokens override those of the model's configuration"
 )
-
-
-class Package(ModuleType):
-    """A fake of transformers, whose classes are not used before the tokenizer is loaded."""
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a class
-        """A class without methods.
-
-        Raises:
-            AttributeError: if Python asks for an attribute of modules.
-        """
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return type(name, (), {})
 
 
 class _LoadedError(Exception):
@@ -102,7 +88,7 @@ def loaded_from(
         for name in ("verl.utils", "verl.utils.fs"):  # some methods import the functions when they run
             module = importlib.import_module(name)
             stack.enter_context(patch.multiple(module, create=True, hf_tokenizer=load, copy_to_local=itself))
-        stack.enter_context(patch.dict(sys.modules, transformers=Package("transformers")))
+        stack.enter_context(patch.dict(sys.modules, transformers=Models("transformers")))
         stack.enter_context(replaced_globals(method.__globals__, **fakes))
         stack.enter_context(redirect_stdout(None))
         stack.enter_context(suppress(_LoadedError))
