@@ -6,12 +6,13 @@ import inspect
 import pydoc
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
 from rl_sentinel.adapters.source_reads import remembered
+from rl_sentinel.audit.repro.definitions import assignment, imported_from, names_used, remove_docstrings
 from rl_sentinel.audit.repro.literal import Names, Unwritable, source
 from rl_sentinel.core.call import Call, Function, Use
 from rl_sentinel.core.type_parameters import parse_source
@@ -111,12 +112,12 @@ class Source:
             raise Unwritable(
                 f"{name} has no source text that a script can contain: it is built in or generated"
             ) from error
-        _without_docstrings(tree)
+        remove_docstrings(tree)
         for node in (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)):
             # A script stores no verdicts, so it need not record which source is read.
             node.decorator_list = [d for d in node.decorator_list if ast.unparse(d) != remembered.__name__]
         module = sys.modules[definition.__module__]
-        for used in _names_used(tree):
+        for used in names_used(tree):
             self._define(used, module)
         del self.included[name]
         self.included[name] = ast.unparse(tree)
@@ -165,12 +166,12 @@ class Source:
         Raises:
             Unwritable: if neither an assignment to this name alone nor an import defines it.
         """
-        while (found := _assignment(name, module)) is None:
-            module = _imported_from(name, module)
+        while (found := assignment(name, module)) is None:
+            module = imported_from(name, module)
             if not _of_package(module.__name__):
                 self.names.imports[f"from {module.__name__} import {name}"] = None
                 return
-        for used in _names_used(found.value):
+        for used in names_used(found.value):
             self._define(used, module)
         self.included[name] = ast.unparse(found)
 
@@ -182,31 +183,6 @@ def _is_definition(value: Any) -> bool:  # noqa: ANN401 - any value
 def _of_package(module: str) -> bool:
     """Whether a module is one of this package, which is not installed where a script runs."""
     return module.partition(".")[0] == "rl_sentinel"
-
-
-def _assignment(name: str, module: ModuleType) -> Any:  # noqa: ANN401 - an ast.Assign or ast.AnnAssign with a value
-    """The statement ``name = …`` or ``name: type = …`` at the top of a module; None if it does not exist."""
-    for statement in parse_source(inspect.getsource(module)).body:
-        match statement:
-            case ast.Assign(targets=[ast.Name(id=target)]) | ast.AnnAssign(target=ast.Name(id=target)) if (
-                target == name
-            ):
-                return statement
-    return None
-
-
-def _imported_from(name: str, module: ModuleType) -> ModuleType:
-    """The module from which ``module`` imports ``name`` by ``from ... import``; raises Unwritable without an import."""
-    for statement in parse_source(inspect.getsource(module)).body:
-        match statement:
-            case ast.ImportFrom(module=str(home), level=0) if any(
-                a.name == name and a.asname in (None, name) for a in statement.names
-            ):
-                return sys.modules[home]
-    message = (
-        f"{name} of {module.__name__} is neither assigned nor imported by name there, so a script cannot define it"
-    )
-    raise Unwritable(message)
 
 
 #: Text longer than this is broken into lines.
@@ -274,29 +250,3 @@ def _sequence(values: Any, items: list[str]) -> str:  # noqa: ANN401 - a list or
 def _same_call(a: Any, b: Any) -> bool:  # noqa: ANN401 - expressions
     both = isinstance(a, Call) and isinstance(b, Call)
     return both and a.function == b.function and len(a.args) == len(b.args) and list(a.kwargs) == list(b.kwargs)
-
-
-def _names_used(tree: ast.AST) -> Iterator[str]:
-    """Names that are evaluated when the source runs; annotations are not evaluated."""
-    skipped = {
-        id(inner) for node in ast.walk(tree) for annotation in _annotations(node) for inner in ast.walk(annotation)
-    }
-    yield from dict.fromkeys(
-        node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in skipped
-    )
-
-
-def _annotations(node: ast.AST) -> Iterator[ast.AST]:
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.returns is not None:
-        yield node.returns
-    if isinstance(node, ast.arg | ast.AnnAssign) and node.annotation is not None:
-        yield node.annotation
-
-
-def _without_docstrings(tree: ast.AST) -> None:
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            continue
-        first = node.body[0]
-        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
-            node.body[:1] = [] if len(node.body) > 1 else [ast.Pass()]
