@@ -12,7 +12,7 @@ from rl_sentinel.adapters.kit.forms import Cast, Padded
 from rl_sentinel.adapters.kit.roles import by_role, takes
 from rl_sentinel.adapters.kit.value_codecs import Knob
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, ROLES, UIDS, algorithm
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, ROLES, UIDS, algorithm, critic_values
 from rl_sentinel.adapters.verl.registries import ESTIMATORS, MODULE, failed_registrations, registered
 from rl_sentinel.adapters.verl.source_names import ENDINGS, decorated_functions, defined_functions
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
@@ -194,7 +194,7 @@ def _boundary(target: Target, name: str, function: Callable[..., Any], by_name: 
     tuned = {knob: Knob(knob, default=True) for knob in ("norm_adv_by_std_in_grpo",) if "no-std" in settings}
     config = algorithm(target, **discounts, **tuned)
     roles = {**ROLES, "config": config, "gamma": discounts["gamma"], "lambda": discounts["lam"]}
-    roles |= {"standardize": Knob("norm_adv_by_std_in_grpo", default=True)}
+    roles |= {"values": critic_values(target), "standardize": Knob("norm_adv_by_std_in_grpo", default=True)}
     arguments = by_role(function, roles)
     if _takes_extra_arguments(function):
         arguments = {"index": UIDS, "config": config, **arguments}

@@ -1,6 +1,7 @@
 """Codecs of verl's arguments: right-padded tensors, a uid per prompt, ``DataProto``, configuration sections."""
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -8,7 +9,7 @@ import torch
 
 from rl_sentinel.adapters.kit.codecs import Column, PromptIds, ResponseMask
 from rl_sentinel.adapters.kit.containers import Object, Table
-from rl_sentinel.adapters.kit.forms import AfterPrompt
+from rl_sentinel.adapters.kit.forms import AfterPrompt, ZeroPadded
 from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
 from rl_sentinel.adapters.kit.value_codecs import Derived
 from rl_sentinel.adapters.source_reads import remembered
@@ -27,7 +28,6 @@ ROLES: Mapping[str, Codec] = {
     "token_rewards": TokenRewards(),
     "mask": MASK,
     "group": UIDS,
-    "values": Column("value"),
     "reward_baseline": Column("reward_baseline"),
     "old_logprob": Column("old_logprob"),
     "logprob": Column("logprob"),
@@ -43,6 +43,12 @@ POLICY_TENSORS: Mapping[str, Codec] = {
     "ref_log_prob": Column("ref_logprob"),
     "advantages": Column("advantage"),
 }
+
+#: The critic before 0.8.
+_CRITIC = "verl/workers/critic/dp_critic.py"
+
+#: The attention mask of the positions *before* the response's tokens: it keeps one value after the response.
+_MASK_BEFORE = re.compile(r"attention_mask\[:, -response_length - 1 ?: ?-1\]")
 
 ALGORITHM = "verl.trainer.config.AlgoConfig"
 
@@ -88,6 +94,17 @@ def trainer_data(target: Target, entered: str, **more: Codec) -> Object:
         **more,
     }
     return data_proto(tensors, {"uid": UIDS})
+
+
+def critic_values(target: Target) -> Column:
+    """The critic's values: 0 in the padding, but in releases whose critic keeps the value after a response.
+
+    Producers: dp_critic.py, ``compute_values``, multiplies by the response's mask; workers/utils/padding.py,
+    ``no_padding_2_padding``, pads with 0.
+    """
+    critic = target.root / _CRITIC
+    keeps = critic.is_file() and _MASK_BEFORE.search(critic.read_text(encoding="utf-8"))
+    return Column("value") if keeps else Column("value", ZeroPadded())
 
 
 def every_token_is_trained(inputs: Inputs) -> str:

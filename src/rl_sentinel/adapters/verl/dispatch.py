@@ -17,6 +17,7 @@ from rl_sentinel.adapters.verl.arguments import (
     MASK_PRODUCER,
     UIDS,
     algorithm,
+    critic_values,
     data_proto,
     every_token_is_trained,
     knows_response_mask,
@@ -58,9 +59,8 @@ _WEIGHTED = (
     "in the baseline; the correction clamps them at its threshold"
 )
 
-#: Estimator -> tensors that the dispatch reads for it, besides rewards and mask.
+#: Estimator -> tensors that the dispatch reads for it, besides rewards, mask and values.
 TENSORS: dict[str, dict[str, Codec]] = {
-    "gae": {"values": Column("value")},
     "remax": {"reward_baselines": Column("reward_baseline")},
     "optimal_token_baseline": {"old_log_probs": Column("old_logprob"), "sum_pi_squared": Column("pi_squared")},
     "tir_optimal_token_baseline": {"old_log_probs": Column("old_logprob"), "sum_pi_squared": Column("pi_squared")},
@@ -120,7 +120,8 @@ def estimate(target: Target, path: str, name: str, data: Codec, *, tuned: bool =
 
 def estimator_data(target: Target, name: str, entered: str, **more: Codec) -> Object:
     """The trainer's batch for one estimator."""
-    data = trainer_data(target, entered, **TENSORS.get(name, {}), **more)
+    values = {"values": critic_values(target)} if name == "gae" else {}
+    data = trainer_data(target, entered, **values, **TENSORS.get(name, {}), **more)
     if name != "gdpo":
         return data
     labels: dict[str, Codec] = {"uid": UIDS, **{key: Part(number) for number, key in enumerate(PARTS)}}

@@ -13,7 +13,7 @@ from rl_sentinel.adapters.kit.requirements import equal_parts, every_row_trains
 from rl_sentinel.adapters.kit.reward_codecs import PerRowOutcome
 from rl_sentinel.adapters.kit.value_codecs import Derived, functions
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, trainer_data
+from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, critic_values, trainer_data
 from rl_sentinel.adapters.verl.metrics import LOGGED, PLACES
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Use
@@ -75,7 +75,7 @@ def _aggregated(target: Target, compute: str, path: str, reach: str, produced: s
     names = [name for name in LOGGED if name.startswith(_OF_ROWS) and f'"{name}"' in source]
     tensors = {
         "token_level_scores": PerRowOutcome(),
-        "values": Column("value"),
+        "values": critic_values(target),
         "advantages": Column("advantage"),
         "returns": Column("returns"),
     }

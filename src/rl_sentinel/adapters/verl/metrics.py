@@ -12,7 +12,13 @@ from rl_sentinel.adapters.kit.result_forms import Detached, OrZero
 from rl_sentinel.adapters.kit.reward_codecs import PerRowOutcome
 from rl_sentinel.adapters.kit.value_codecs import constants
 from rl_sentinel.adapters.target import Target
-from rl_sentinel.adapters.verl.arguments import MASK_PRODUCER, every_token_is_trained, knows_response_mask, trainer_data
+from rl_sentinel.adapters.verl.arguments import (
+    MASK_PRODUCER,
+    critic_values,
+    every_token_is_trained,
+    knows_response_mask,
+    trainer_data,
+)
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call
 from rl_sentinel.core.call import Use
 from rl_sentinel.core.errors import Unbindable
@@ -61,7 +67,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
 
     tensors = {
         "token_level_scores": PerRowOutcome(),
-        "values": Column("value"),
+        "values": critic_values(target),
         "advantages": Column("advantage"),
         "returns": Column("returns"),
     }

@@ -16,7 +16,7 @@ from rl_sentinel.adapters.kit.reward_codecs import TokenRewards
 from rl_sentinel.adapters.kit.value_codecs import Constant, Knob, constants, functions, knobs
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl.advantages import CLAIMS, DISCOUNTED, advantage_outputs, estimator_claims, estimators
-from rl_sentinel.adapters.verl.arguments import MASK
+from rl_sentinel.adapters.verl.arguments import MASK, critic_values
 from rl_sentinel.adapters.verl.config_files import default_config
 from rl_sentinel.adapters.verl.dispatch import unused_of
 from rl_sentinel.adapters.verl.kl import CONTROLLER, SECTION
@@ -92,7 +92,7 @@ def _advantages(target: Target) -> Iterator[Boundary]:
 def _advantage(target: Target, name: str, claimed: Claims, more: Mapping[str, Codec] | None = None) -> Boundary:
     """The boundary of the method with one estimator; with ``more`` columns, the reward includes a KL penalty."""
     columns: dict[str, Codec] = {"response_mask": MASK, "rm_scores": TokenRewards(), **(more or {})}
-    columns |= {"values": Column("value")} if name == "gae" else {}
+    columns |= {"values": critic_values(target)} if name == "gae" else {}
     discounts = {f"algorithm.{knob}": Knob(knob, 1.0) for knob in ("gamma", "lam")}
     chosen = {"algorithm.adv_estimator": Constant(name), "algorithm.use_kl_in_reward": Constant(value=bool(more))}
     coefficient = knobs("kl_coef") if more else constants(kl_coef=0.0)
