@@ -1,4 +1,4 @@
-"""The padding of the critic's values, which the estimator of GAE and the dispatch are given as the critic returns them."""
+"""The padding of the critic's values: GAE and the dispatch are given them as the critic returns them."""
 
 import pytest
 import torch
