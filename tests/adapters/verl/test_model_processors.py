@@ -80,6 +80,7 @@ def test_sound(loads: Loads, source: str) -> None:
 def test_broken(loads: Loads, broken: dict[str, str], wrong: set[str]) -> None:
     """The class of another object of the model, and a loader that returns nothing."""
     target, boundary = _bound(loads, LOADER, **broken)
+    assert wrong <= set(boundary.settings)
     for name in boundary.settings:
         check_verdict(CFG004, boundary, name, target, found=name in wrong)
 
