@@ -1,7 +1,8 @@
-"""Replace globals of a target's modules temporarily, and make instances of its classes without ``__init__``."""
+"""Replace modules and their globals temporarily, and make instances of classes without ``__init__``."""
 
 import inspect
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,6 +27,22 @@ def replaced_globals(*modules: dict[str, Any], **values: Any) -> Iterator[None]:
     finally:
         for module, original in zip(modules, originals, strict=True):
             module.update(original)
+
+
+@contextmanager
+def installed_modules(modules: Mapping[str, Any]) -> Iterator[None]:
+    """Put modules in ``sys.modules`` until the context ends; other modules that are imported meanwhile stay.
+
+    ``unittest.mock.patch.dict`` removes those, so that a later import creates their classes a second time.
+    """
+    before = {name: sys.modules[name] for name in modules if name in sys.modules}
+    sys.modules.update(modules)
+    try:
+        yield
+    finally:
+        for name in modules:
+            sys.modules.pop(name, None)
+        sys.modules.update(before)
 
 
 def bare_instance(owner: type, **attributes: object) -> Any:  # noqa: ANN401 - of that class

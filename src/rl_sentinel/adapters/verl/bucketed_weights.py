@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rl_sentinel.adapters.kit.binding import try_bind
 from rl_sentinel.adapters.kit.containers import EachRow
-from rl_sentinel.adapters.kit.replacement import bare_instance, nothing, replaced_globals
+from rl_sentinel.adapters.kit.replacement import bare_instance, installed_modules, nothing, replaced_globals
 from rl_sentinel.adapters.kit.requirements import no_empty_response
 from rl_sentinel.adapters.kit.row_codecs import RowTokens
 from rl_sentinel.adapters.kit.row_outputs import row_outputs
@@ -151,14 +151,8 @@ def _vllm_installed() -> Iterator[None]:
     modules = {name: ModuleType(name) for name in contents}
     for name, module in modules.items():
         vars(module).update(contents[name])
-    before = {name: sys.modules[name] for name in modules if name in sys.modules}
-    sys.modules.update(modules)
-    try:
+    with installed_modules(modules):
         yield
-    finally:
-        for name in modules:
-            del sys.modules[name]
-        sys.modules.update(before)
 
 
 def _boundary(name: str) -> Boundary:

@@ -2,13 +2,14 @@
 
 import re
 import signal
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from threading import local
 from types import ModuleType
 from typing import Any
+
+from rl_sentinel.adapters.kit.replacement import installed_modules
 
 #: Whether this thread stands for the main thread of another process.
 _PROCESS = local()
@@ -97,12 +98,5 @@ def _modules() -> dict[str, ModuleType]:
 @contextmanager
 def math_verify() -> Iterator[None]:
     """Install this fake in place of the package."""
-    modules = _modules()
-    before = {name: sys.modules[name] for name in modules if name in sys.modules}
-    sys.modules.update(modules)
-    try:
+    with installed_modules(_modules()):
         yield
-    finally:
-        for name in modules:
-            del sys.modules[name]
-        sys.modules.update(before)

@@ -1,7 +1,6 @@
 """Run verl's single-turn data sets on files in memory, and compare each row with its source text."""
 
 import inspect
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
@@ -11,7 +10,7 @@ from typing import Any
 import torch
 
 from rl_sentinel.adapters.kit.chat_template import ChatTokenizer
-from rl_sentinel.adapters.kit.replacement import replaced_globals
+from rl_sentinel.adapters.kit.replacement import installed_modules, replaced_globals
 
 
 class TensorTokenizer(ChatTokenizer):
@@ -73,15 +72,10 @@ def vision(dataset: Callable[..., Any]) -> Iterator[None]:
     fake: Any = SimpleNamespace(
         process_vision_info=images_of_messages, process_image=unchanged, process_video=unchanged
     )
-    names = ("qwen_vl_utils", "verl.utils.dataset.vision_utils")
-    before = {name: sys.modules.get(name) for name in names}
-    sys.modules.update(dict.fromkeys(names, fake))
-    try:
-        with replaced_globals(vars(dataset)["__init__"].__globals__, Image=SimpleNamespace(Image=Picture)):
-            yield
-    finally:
-        for name, module in before.items():
-            sys.modules.pop(name) if module is None else sys.modules.update({name: module})
+    modules = dict.fromkeys(("qwen_vl_utils", "verl.utils.dataset.vision_utils"), fake)
+    names = vars(dataset)["__init__"].__globals__
+    with installed_modules(modules), replaced_globals(names, Image=SimpleNamespace(Image=Picture)):
+        yield
 
 
 def unchanged(image: object, **_options: object) -> object:
