@@ -32,7 +32,7 @@ WORKERS = """
     class ActorRolloutRefWorker:
         @annotated
         def update_actor(self, data):
-            data = data.to("cpu")
+            data = data.to(get_torch_device().current_device())
             with self.ulysses_sharding_manager, Timer(name="update", logger=None) as timer:
                 metrics = self.actor.update_policy(data=self.ulysses_sharding_manager.preprocess_data(data=data))
             tokens = data.meta_info["global_token_num"]

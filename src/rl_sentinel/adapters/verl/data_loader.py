@@ -24,6 +24,7 @@ from rl_sentinel.core.codec import Codec, Inputs
 MODULE = "verl.trainer.ppo.ray_trainer"
 PATH = f"{MODULE}.RayPPOTrainer._create_dataloader"
 MAIN = "verl.trainer.main_ppo"
+LOADER = "torchdata.stateful_dataloader.StatefulDataLoader"
 SAMPLERS = (f"{MAIN}.create_rl_sampler", f"{MODULE}.create_rl_sampler")
 
 #: Values of ``truncation``; the output is the index.
@@ -131,8 +132,12 @@ def fills_two_batches(inputs: Inputs) -> str:
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the data loaders of the trainer, with shuffling."""
-    if target.has(PATH) and not target.fails("torchdata.stateful_dataloader.StatefulDataLoader"):
-        yield from try_bind(target, PATH, "batch", lambda: [_loaders(target)])
+    if not target.has(PATH) or target.fails(LOADER):
+        return
+    if LOADER.rpartition(".")[2] not in inspect.getsource(inspect.unwrap(target.find(PATH))):
+        yield Unbound(PATH, "batch", "the loaders of this release have no state to restore", absent=True)
+        return
+    yield from try_bind(target, PATH, "batch", lambda: [_loaders(target)])
 
 
 def loader_fakes(target: Target) -> dict[str, Callable[..., Any]]:

@@ -22,6 +22,7 @@ class NumberedPrompts(torch.utils.data.Dataset[dict[str, Any]]):
         The last source also applies to all further prompts.
         """
         self.count, self.tokenized, self.sources = count, tokenized, sources
+        self.truncation = "error"  # the default of verl, with which trainers of early 2025 compare it
 
     def __len__(self) -> int:
         """The number of prompts."""

@@ -213,6 +213,11 @@ class Idle:
     """A fake of the accelerator and psutil; it reports no memory use and no computation."""
 
     @staticmethod
+    def current_device() -> str:
+        """The device of the batch, where it stays."""
+        return "cpu"
+
+    @staticmethod
     def virtual_memory() -> SimpleNamespace:
         """The memory of the machine in use."""
         return SimpleNamespace(used=0)
