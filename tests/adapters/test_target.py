@@ -57,6 +57,14 @@ def test_what_was_renamed_is_found(target: Target) -> None:
     assert renamed.call(f"{NAME}.engine.named") == 3
 
 
+def test_renamed_name_of_a_package_is_found(target: Target) -> None:
+    """A package that lacks the new name has the earlier one."""
+    names = {f"{NAME}.engine.newer": f"{NAME}.engine.named", f"{NAME}.engine.named": f"{NAME}.sound.f"}
+    renamed = Target(root=target.root, package=NAME, earlier=names)
+    assert renamed.call(f"{NAME}.engine.newer") == 3
+    assert renamed.call(f"{NAME}.engine.named") == 3
+
+
 def test_module_that_left_its_package_is_found(target: Target) -> None:
     assert target.call(f"{NAME}.engine.moved.f") == 2
     assert target.locate(f"{NAME}.engine.moved.f") == f"{NAME}.layout.moved.f"
