@@ -65,7 +65,8 @@ UPDATE = """
                 for batch in batches:
                     batch["count"] = batch["all"] = len(batches)
                 reports = self.model.forward_backward_mini_batch(batches)
-                self.strategy.optimizer_step(self.optimizer, self.model, self.scheduler, name="actor")
+                norm = self.strategy.optimizer_step(self.optimizer, self.model, self.scheduler, name="actor")
+                assert isinstance(norm, float)  # the metrics are Python numbers
             torch.distributed.barrier()
             total, tokens = (sum(report[name] for report in reports) for name in ("entropy", "tokens"))
             output = type(data)()

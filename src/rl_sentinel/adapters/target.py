@@ -155,9 +155,11 @@ class Target:
         return files
 
     def _is_renamed(self, path: str) -> bool:
-        """Whether a package of the tree lacks a name that has an earlier one."""
-        *place, name = path.split(".")
-        return path in self.earlier and self._tree().is_folder(place) and not self._names_in_init(place, name)
+        """Whether a package of the tree lacks a name that has an earlier one; a name may be that of a module."""
+        *place, name = parts = path.split(".")
+        if path not in self.earlier or not self._tree().is_folder(place):
+            return False
+        return not (self._names_in_init(place, name) or self._has_module(parts) or self._tree().is_folder(parts))
 
     def _earlier(self, path: str) -> str:
         """The path in this tree under an earlier name; empty if the tree has no earlier name of the path."""

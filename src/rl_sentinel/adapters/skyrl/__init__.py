@@ -36,7 +36,7 @@ tinker_sampling tinker_queue prompts inference_clients engine_replies engine_opt
 rollout incomplete_outputs overlong_penalty async_rollout step_merging prompt_filters dynamic_sampling
 cut_trajectories training_loop weight_updates weight_buckets lora_servers loop_steps supervised_evaluation
 supervised_loop metrics evaluation evaluation_dump conversations configuration overrides staleness micro_batches
-micro_batch_counts mini_batches learning_rates optimizer_rates optimizers overflowing_steps
+micro_batch_counts mini_batches jax_checkpoints learning_rates optimizer_rates optimizers overflowing_steps
 """
 
 
