@@ -112,13 +112,16 @@ GENERATOR = """
 """
 
 
-def _bound(loads: Loads, fault: str = "", *, skips: bool = True) -> tuple[Target, dict[str, Boundary]]:
+def _bound(loads: Loads, *faults: str, skips: bool = True) -> tuple[Target, dict[str, Boundary]]:
+    source = GENERATOR
+    for fault in faults:
+        source = source.replace(f'"{fault}": False', f'"{fault}": True')
     folder = "skyrl/backends/skyrl_train/inference_servers"
     tree = {
         "skyrl/__init__.py": "",
         "skyrl/train/config.py": CONFIG,
         f"{folder}/engine_utils.py": ENGINE.replace("SKIPS", str(skips)),
-        "skyrl/train/generators/skyrl_gym_generator.py": GENERATOR.replace(f'"{fault}": False', f'"{fault}": True'),
+        "skyrl/train/generators/skyrl_gym_generator.py": source,
     }
     target = loads(FRAMEWORK, tree, {"skyrl_gym/__init__.py": "make = None\n"})
     return target, by_setting(boundaries(target))
@@ -159,6 +162,15 @@ def test_faults(loads: Loads, fault: str, setting: str, output: str) -> None:
     break_ = judged_at(PLC004, found[setting], setting, target).found
     assert break_ is not None
     assert break_.expectation.name == output
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+def test_two_templates_do_not_hide_a_repeated_prompt(loads: Loads, repeated: bool) -> None:
+    """The setting without an opening reports that a row mixes two templates."""
+    target, found = _bound(loads, "mixed_template", *(["repeated"] if repeated else []))
+    opened = "custom template, opened by the environment"
+    assert judged_at(PLC004, found["custom template"], "custom template", target).found is not None
+    assert (judged_at(PLC004, found[opened], opened, target).found is not None) == repeated
 
 
 def test_text_with_special_tokens(loads: Loads) -> None:

@@ -1,5 +1,7 @@
 """SkyRL's clients of servers and of engines, on a specimen of their call shapes in words of our own."""
 
+from collections.abc import Mapping
+
 import pytest
 import torch
 
@@ -30,6 +32,8 @@ CONFIG = """
     class SkyRLTrainConfig:
         generator: Generator = field(default_factory=Generator)
 """
+
+_CONFIG_FILE: Mapping[str, str] = {"skyrl/train/config.py": CONFIG}
 
 SAMPLING = """
     def get_sampling_params_for_backend(backend, params):
@@ -62,6 +66,40 @@ REMOTE = """
             tasks = [asyncio.ensure_future(self._single(ids, params)) for ids in prompts]
             answers = await asyncio.gather(*tasks) if IN_ORDER else [await one for one in asyncio.as_completed(tasks)]
             return {"response_ids": [x[0] for x in answers], "response_logprobs": [x[1] for x in answers]}
+"""
+
+#: The client of servers that complete a text: it gets the tokens of a response, or tokenizes the text again.
+COMPLETIONS = """
+    import asyncio
+    from dataclasses import dataclass
+    from typing import Any
+
+    @dataclass
+    class RemoteInferenceClient:
+        proxy_url: str
+        server_urls: list
+        tokenizer: Any = None
+
+        async def _get_session(self):
+            raise RuntimeError("there is no server")
+
+        async def _asked(self, path, body):
+            session = await self._get_session()
+            async with session.post(self.proxy_url + path, json=body) as answer:
+                answer.raise_for_status()
+                return await answer.json()
+
+        async def _single(self, ids, params):
+            body = await self._asked("/v1/completions", {**params, "prompt": ids, "skip_special_tokens": SKIPS})
+            return (await self._asked("/tokenize", {"prompt": body["choices"][0]["text"]}))["tokens"]
+
+        async def generate(self, batch):
+            tasks = [self._single(ids, batch["sampling_params"]) for ids in batch["prompt_token_ids"]]
+            answers = [{"response_ids": ids} for ids in await asyncio.gather(*tasks)]
+            return dict(
+                response_ids=[one["response_ids"] for one in answers],
+                response_logprobs=None,
+            )
 """
 
 ENGINES = """
@@ -105,13 +143,15 @@ SOUND = {
 }
 
 
-def _bound(loads: Loads, **words: str) -> tuple[Target, dict[tuple[str, str], Boundary]]:
+def _bound(
+    loads: Loads, remote: str = REMOTE, configuration: Mapping[str, str] = _CONFIG_FILE, **words: str
+) -> tuple[Target, dict[tuple[str, str], Boundary]]:
     backend = "skyrl/backends/skyrl_train"
     files = {
         "skyrl/__init__.py": "",
-        "skyrl/train/config.py": CONFIG,
+        **configuration,
         f"{backend}/inference_servers/engine_utils.py": SAMPLING,
-        f"{backend}/inference_servers/remote_inference_client.py": REMOTE,
+        f"{backend}/inference_servers/remote_inference_client.py": remote,
         f"{backend}/inference_engines/inference_engine_client.py": ENGINES,
     }
     for name, word in {**SOUND, **words}.items():
@@ -157,8 +197,26 @@ def test_responses(loads: Loads, client: str, setting: str) -> None:
 def test_responses_that_are_put_together_wrongly(
     loads: Loads, words: dict[str, str], client: str, setting: str
 ) -> None:
-    target, every = _bound(loads, **words)
+    target, every = _bound(loads, REMOTE, _CONFIG_FILE, **words)
     check_verdict(PLC004, every[client, setting], setting, target, found=True)
+
+
+@pytest.mark.parametrize(("skips", "found"), [("False", False), ("True", True)])
+def test_text_that_is_tokenized_again(loads: Loads, skips: str, found: bool) -> None:
+    """The text lacks the token that ends the response; the client returns no log-probs."""
+    target, every = _bound(loads, COMPLETIONS, SKIPS=skips)
+    boundary = every["RemoteInferenceClient", _EACH]
+    assert list(boundary.outputs) == ["token"]
+    check_verdict(PLC004, boundary, _EACH, target, found=found)
+
+
+def test_earlier_name_of_the_configuration(loads: Loads) -> None:
+    package = {
+        "skyrl/train/config/__init__.py": "from skyrl.train.config.config import SkyRLConfig",
+        "skyrl/train/config/config.py": CONFIG.replace("SkyRLTrainConfig", "SkyRLConfig"),
+    }
+    target, every = _bound(loads, configuration=package)
+    check_verdict(PLC004, every["RemoteInferenceClient", _EACH], _EACH, target, found=False)
 
 
 def test_client_that_refuses_pauses(loads: Loads) -> None:

@@ -42,6 +42,11 @@ WORKER = """
             loss = {"policy_loss": sum(report["loss"] for report in reports)}
             loss = self.strategy.all_reduce(loss, op="sum", group=mpu.get_data_parallel_group(GROUP))
             return {"policy_entropy": total / tokens.clamp(min=1), "loss_fn_outputs": rows, **loss}
+
+        def optim_step(self):
+            norm = self.strategy.optimizer_step(self.optimizer, self.model, self.scheduler, name="actor")
+            AFTERWARDS
+            return float(norm)
 """
 
 UPDATE = """
@@ -50,22 +55,27 @@ UPDATE = """
 
     class MegatronPolicyWorkerBase:
         def ppo_train(self, data):
-            size, batches = self.cfg.trainer.micro_train_batch_size_per_gpu, []
-            self.optimizer.zero_grad()
+            size = self.cfg.trainer.micro_train_batch_size_per_gpu
             for _ in range(self.cfg.trainer.update_epochs_per_batch):
+                batches = []
+                CLEARS
                 for own in tqdm(data.chunk(size), disable=not self.strategy.is_rank_0()):
                     batches.append({**own, "width": own.metadata["response_length"]})
-            assert len(batches) * size == self.policy_mini_batch_size_per_gpu
-            for batch in batches:
-                batch["count"] = batch["all"] = len(batches)
-            reports = self.model.forward_backward_mini_batch(batches)
-            self.strategy.optimizer_step(self.optimizer, self.model, self.scheduler, name="actor")
+                assert len(batches) * size == self.policy_mini_batch_size_per_gpu
+                for batch in batches:
+                    batch["count"] = batch["all"] = len(batches)
+                reports = self.model.forward_backward_mini_batch(batches)
+                norm = self.strategy.optimizer_step(self.optimizer, self.model, self.scheduler, name="actor")
+                assert isinstance(norm, float)  # the metrics are Python numbers
             torch.distributed.barrier()
             total, tokens = (sum(report[name] for report in reports) for name in ("entropy", "tokens"))
             output = type(data)()
             output.metadata = {"train_status": {"policy_entropy": total / (tokens + EXTRA).clamp(min=1)}}
             return output
 """
+
+#: Clears the buffer of gradients, and clears the gradients of the parameters only.
+CLEARS, FORGETS = "[own.zero_grad_buffer() for own in self.actor_module]", "self.optimizer.zero_grad()"
 
 REPLAY = """
     def clear_router_replay():
@@ -144,11 +154,13 @@ def _bound(  # noqa: PLR0913 - the parts of the specimen that differ
     scale: str = "actor_optimizer.scale_loss",
     group: str = "with_context_parallel=False",
     clears: str = "pass",
+    afterwards: str = CLEARS,
 ) -> tuple[Target, dict[tuple[str, str], Boundary]]:
     place = "skyrl/backends/skyrl_train"
     wrapper = WRAPPER.replace("RANKS", ranks).replace("len(row) - count :", sliced).replace("KL", kl)
     wrapper = wrapper.replace("LOSS_SCALE", scale)
     worker = WORKER.replace("COUNTS_TRAINED", counts).replace("GROUP", group).replace("CLEARS", clears)
+    worker = worker.replace("AFTERWARDS", afterwards)
     files = {
         f"{place}/workers/megatron/megatron_worker.py": worker,
         f"{place}/workers/megatron/megatron_model_wrapper.py": wrapper,
@@ -163,7 +175,7 @@ def _bound(  # noqa: PLR0913 - the parts of the specimen that differ
 
 def test_all_boundaries_answer(loads: Loads) -> None:
     target, boundaries = _bound(loads)
-    assert len(boundaries) == 8
+    assert len(boundaries) == 9
     assert answering(boundaries, target) == []
     check_verdict(MET005, boundaries["metric", "metrics"], "metrics", target, found=False)
 
@@ -174,12 +186,13 @@ def test_all_boundaries_answer(loads: Loads) -> None:
     [
         (MET001, "metric", "metrics", {"EXTRA": "1"}),
         (REF001, "policy-loss", "with KL, sequence_mean", {"KL": "-gap"}),
+        (CFG002, "policy-loss", "second step, token_mean", {"CLEARS": FORGETS}),
     ],
 )
 def test_update_of_earlier_releases(  # noqa: PLR0913 - parametrised
     loads: Loads, law: Law, stage: str, setting: str, broken: dict[str, str], found: bool
 ) -> None:
-    """A mean over a token too many, a KL's sign."""
+    """A mean over a token too many, a KL's sign, gradients of the step before."""
     place = "skyrl/backends/skyrl_train"
     wrapper = WRAPPER.replace("MegatronModelWrapper", "MegatronPPOPolicy").replace("self.cfg.", "self.cfg.trainer.")
     files = {
@@ -190,6 +203,7 @@ def test_update_of_earlier_releases(  # noqa: PLR0913 - parametrised
     words = {
         "LOSS_SCALE": "None",
         "EXTRA": "0",
+        "CLEARS": CLEARS,
         "KL": "gap",
         "RANKS": "mpu.get_data_parallel_world_size()",
         **(broken if found else {}),
@@ -199,7 +213,7 @@ def test_update_of_earlier_releases(  # noqa: PLR0913 - parametrised
     target = loads(FRAMEWORK, {**FILES, **files})
     made = [one for one in megatron_worker.boundaries(target) if isinstance(one, Boundary)]
     boundaries: dict[tuple[str, str], Boundary] = {(one.stage, next(iter(one.settings))): one for one in made}
-    assert len(boundaries) == 6
+    assert len(boundaries) == 7
     assert answering(boundaries, target) == []
     check_verdict(law, boundaries[stage, setting], setting, target, found=found)
 
@@ -224,8 +238,9 @@ CASES: list[tuple[Law, str, str, dict[str, str]]] = [
         SPL001,
         "policy-loss",
         "requests, token_mean",
-        {"clears": "[own.zero_grad_buffer() for own in self.actor_module]"},
+        {"clears": CLEARS},
     ),
+    (CFG002, "policy-loss", "second step, token_mean", {"afterwards": FORGETS}),
 ]
 
 
@@ -237,7 +252,7 @@ def test_found_where_broken_alone(  # noqa: PLR0913 - parametrised
     """A KL over the micro-batches that train, a loss that ranks average, a response cut at its end, signs, scales.
 
     A logged loss added up over the ranks that share a sequence, a loss multiplied by their number, and gradients of
-    earlier requests that are cleared.
+    earlier requests that are cleared, or of earlier steps that are not.
     """
     target, boundaries = _bound(loads, **(broken if found else {}))
     check_verdict(law, boundaries[stage, setting], setting, target, found=found)

@@ -133,7 +133,7 @@ WORKER = """
     class PolicyWorkerBase:
         def forward_backward(self, data, loss_fn=None, loss_fn_config=None):
             outputs, limits = [], loss_fn_config or {}
-            for part in data.chunk(self.cfg.micro_train_batch_size_per_gpu):
+            for part in data.chunk(self.cfg.SECTIONmicro_train_batch_size_per_gpu):
                 width, mask = part.metadata["response_length"], part["loss_mask"]
                 tokens = part["sequences"].to(torch.cuda.current_device())
                 logprob, _ = self.model(tokens, width, attention_mask=part["attention_mask"])
@@ -160,6 +160,7 @@ SOUND = {
     "ORDER": "rows",
     "SCALE": "",
     "GAIN": "mask",
+    "SECTION": "",
 }
 
 
@@ -182,6 +183,11 @@ def test_all_boundaries_answer(loads: Loads) -> None:
     target, boundaries = _bound(loads)
     assert len(boundaries) == 8
     assert answering({(one.stage, setting): one for setting, one in boundaries.items()}, target) == []
+
+
+def test_worker_with_the_whole_configuration(loads: Loads) -> None:
+    target, boundaries = _bound(loads, SECTION="trainer.")
+    check_verdict(PLC004, boundaries["outputs"], "outputs", target, found=False)
 
 
 @pytest.mark.parametrize("without", ["skyrl/tinker/api.py", "skyrl/tinker/engine.py"])

@@ -57,6 +57,17 @@ def test_what_was_renamed_is_found(target: Target) -> None:
     assert renamed.call(f"{NAME}.engine.named") == 3
 
 
+def test_renamed_name_of_a_package_is_found(target: Target) -> None:
+    """A package that lacks the new name has the earlier one; one that has a module of this name does not."""
+    names = {f"{NAME}.engine.newer": f"{NAME}.engine.named", f"{NAME}.engine.named": f"{NAME}.sound.f"}
+    names |= {f"{NAME}.layout.moved": f"{NAME}.sound", f"{NAME}.layout": f"{NAME}.sound"}
+    renamed = Target(root=target.root, package=NAME, earlier=names)
+    assert renamed.call(f"{NAME}.engine.newer") == 3
+    assert renamed.locate(f"{NAME}.layout.moved") == f"{NAME}.layout.moved"
+    assert renamed.locate(f"{NAME}.layout") == f"{NAME}.layout"
+    assert renamed.call(f"{NAME}.engine.named") == 3
+
+
 def test_module_that_left_its_package_is_found(target: Target) -> None:
     assert target.call(f"{NAME}.engine.moved.f") == 2
     assert target.locate(f"{NAME}.engine.moved.f") == f"{NAME}.layout.moved.f"

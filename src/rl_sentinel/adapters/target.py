@@ -146,13 +146,20 @@ class Target:
     def locate(self, path: str) -> str:
         """The dotted path in this tree: ``path`` itself, or the place of its module in this layout."""
         if path not in self._located:
-            in_place = not self.package or self._is_in_place(path.split("."))
+            in_place = not self.package or (self._is_in_place(path.split(".")) and not self._is_renamed(path))
             self._located[path] = path if in_place else self._earlier(path) or relocated(self._source_files(), path)
         return self._located[path]
 
     def _source_files(self) -> SourceFiles:
         files: SourceFiles = self.cached(SourceFiles, lambda: SourceFiles.of(self.root / self.package))
         return files
+
+    def _is_renamed(self, path: str) -> bool:
+        """Whether a package of the tree lacks a name that has an earlier one; a name may be that of a module."""
+        *place, name = parts = path.split(".")
+        if path not in self.earlier or not self._tree().is_folder(place):
+            return False
+        return not (self._names_in_init(place, name) or self._has_module(parts) or self._tree().is_folder(parts))
 
     def _earlier(self, path: str) -> str:
         """The path in this tree under an earlier name; empty if the tree has no earlier name of the path."""

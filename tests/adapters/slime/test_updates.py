@@ -65,6 +65,23 @@ def test_own_tokens_instead_of_the_rollouts(loads: Loads, own: str, found: bool)
     check_verdict(REF001, bound(FRAMEWORK, target)["policy_loss_function", name], name, target, found=found)
 
 
+_TOKENS = 'sum(m.sum() for m in batch["loss_masks"])'
+_OR_ONE = 'sum(m.sum().clamp(min=1) for m in batch["loss_masks"])'
+
+
+@pytest.mark.parametrize(
+    ("count", "found"),
+    [(_TOKENS, (False, False)), (_OR_ONE, (True, False)), ('sum(batch["response_lengths"])', (True, True))],
+    ids=["trained tokens", "at least one per sample", "all tokens"],
+)
+def test_denominator_of_the_mean_over_tokens(loads: Loads, count: str, found: tuple[bool, bool]) -> None:
+    """Samples without a trained token show the first fault; without them, the second is visible beside it."""
+    tree = {path: source.replace(_TOKENS, count) for path, source in files(fixed=True).items()}
+    target = loads(FRAMEWORK, tree)
+    for name, broken in zip(("grpo, per token", "grpo, per token, every sample trains"), found, strict=True):
+        check_verdict(REF001, bound(FRAMEWORK, target)["policy_loss_function", name], name, target, found=broken)
+
+
 def test_a_revision_without_sums_of_rollouts_averages_samples(loads: Loads) -> None:
     tree = {path: source.replace('batch["rollout_mask_sums"]', "None") for path, source in files(fixed=True).items()}
     settings = {setting for _, setting in bound(FRAMEWORK, loads(FRAMEWORK, tree))}

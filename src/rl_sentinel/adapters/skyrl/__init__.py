@@ -25,6 +25,9 @@ IMPORTED = (
     "sqlmodel torchdata tqdm transformers uvicorn"
 )
 
+#: The package of the configuration.
+_CONFIG = "skyrl.train.config"
+
 #: The modules with boundaries, in the order in which they are bound.
 MODULES = """
 trainer advantages kl logit_functions context_parallel correction losses prompt_mean forward_passes mesh_dispatch
@@ -33,7 +36,7 @@ tinker_sampling tinker_queue prompts inference_clients engine_replies engine_opt
 rollout incomplete_outputs overlong_penalty async_rollout step_merging prompt_filters dynamic_sampling
 cut_trajectories training_loop weight_updates weight_buckets lora_servers loop_steps supervised_evaluation
 supervised_loop metrics evaluation evaluation_dump conversations configuration overrides staleness micro_batches
-micro_batch_counts mini_batches learning_rates optimizer_rates optimizers overflowing_steps
+micro_batch_counts mini_batches jax_checkpoints learning_rates optimizer_rates optimizers overflowing_steps
 """
 
 
@@ -93,7 +96,7 @@ def _trainer_config() -> ModuleType:
             config.trainer.step_wise_training = "${generator.step_wise_trajectories}"
         return config
 
-    module = ModuleType("skyrl.train.config")
+    module = ModuleType(_CONFIG)
     vars(module)["SkyRLTrainConfig"] = load
     return module
 
@@ -126,7 +129,8 @@ FRAMEWORK = Framework(
         "pydantic": _pydantic,
         "orjson": _orjson,
     },
-    former_fakes={"skyrl.train.config": _trainer_config},
+    former_fakes={_CONFIG: _trainer_config},
+    earlier={f"{_CONFIG}.SkyRLTrainConfig": f"{_CONFIG}.SkyRLConfig"},  # its name in February 2026
     bare=("skyrl.backends",),
     environment={"LOGURU_LEVEL": "ERROR"},
 )

@@ -113,8 +113,13 @@ class RowReader:
         self.tokens, self.logprobs = list(self.row["tokens"]), list(self.row["logprobs"])
         self.masks = [bool(trained) for trained in self.row["mask"]]
 
-    def read(self, prompts: Sequence[list[int] | None], tails: Sequence[int | None]) -> dict[str, Any]:
-        """The columns. ``prompts`` has the engine's prompt of each turn, or None where the engine received messages."""
+    def read(
+        self, prompts: Sequence[list[int] | None], tails: Sequence[int | None], *, one_template: bool = True
+    ) -> dict[str, Any]:
+        """The columns. ``prompts`` has the engine's prompt of each turn, or None where the engine received messages.
+
+        With ``one_template``, the first token is -1 if a row mixes two templates.
+        """
         for turn, is_sampled, places in self._turns():
             row = self.generated[min(turn, len(self.generated) - 1)]
             first = self._read_segment(row, places, is_sampled=is_sampled)
@@ -130,7 +135,7 @@ class RowReader:
             self.tokens[-1] = -1
         if any(row.ids.count(id_of(self.number, PER_ROW - 1)) != 1 for row in self.generated):
             self.masks[0] = False  # the prompt is in the response too, or missing
-        if any({START, CUSTOM_START} <= set(row.ids) for row in self.generated):  # one row mixes two templates
+        if one_template and any({START, CUSTOM_START} <= set(row.ids) for row in self.generated):
             self.tokens[0] = -1
         return {
             "tokens": torch.tensor(self.tokens),

@@ -167,10 +167,11 @@ def generate(  # noqa: PLR0913 - the arguments of the boundary
 
     A token is -1 if it or the stop token after it is lost, duplicated or moved, or if the engine received a wrong
     prompt. The last token is also -1 if the output contains the observation after the last turn or another stop reason,
-    or trains a token after a response that is cut off. The first token is -1 if a row mixes two templates; the first
-    mask value is False if a row does not contain the prompt exactly once. An untrained token keeps the log-prob of the
-    batch. If truncated responses are filtered, the returned mask is the row's mask if the generator trains no token,
-    and False otherwise.
+    or trains a token after a response that is cut off. The first token is -1 if a row mixes two templates; this is not
+    read if the environment ``opens`` the conversation, since it would hide a prompt that is in the wrong place. The
+    first mask value is False if a row does not contain the prompt exactly once. An untrained token keeps the log-prob
+    of the batch. If truncated responses are filtered, the returned mask is the row's mask if the generator trains no
+    token, and False otherwise.
     """
     scripts = [script_of(number, row, end, closing=closing, opens=opens) for number, row in enumerate(rows)]
     engine = Engine(scripts)
@@ -178,7 +179,9 @@ def generate(  # noqa: PLR0913 - the arguments of the boundary
     generated = generated_rows(output, engine)
     joined = not (config.use_conversation_multi_turn or config.batched)
     columns = [
-        RowReader(n, row, generated[n]).read(engine.prompts[n], tails_of(row, end, one_message=joined))
+        RowReader(n, row, generated[n]).read(
+            engine.prompts[n], tails_of(row, end, one_message=joined), one_template=not opens
+        )
         for n, row in enumerate(rows)
     ]
     reasons = output.get("stop_reasons") or []

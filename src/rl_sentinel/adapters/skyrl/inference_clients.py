@@ -5,10 +5,7 @@ import copy
 import inspect
 import threading
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from json import dumps
+from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,6 +21,7 @@ from rl_sentinel.adapters.kit.scripted_sampling import WRONG, ScriptedResponse, 
 from rl_sentinel.adapters.kit.value_codecs import AllSettings, Derived, functions
 from rl_sentinel.adapters.skyrl.arguments import CONFIG
 from rl_sentinel.adapters.skyrl.generator import SAMPLING
+from rl_sentinel.adapters.skyrl.inference_fakes import FIRST, Servers
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Step, Unbound
 from rl_sentinel.core.call import Use
@@ -38,8 +36,9 @@ CLIENTS = (
     "skyrl.backends.skyrl_train.inference_engines.inference_engine_client.InferenceEngineClient",
 )
 
-#: Source text of clients that continue a request after a weight update aborted it, and of those that read token ids.
-_RETRIES, _READS_TOKENS = '== "abort"', ('response_ids"]', '["token_ids"]')
+#: Source text of clients that continue a request after a weight update aborted it, of those that return token ids, and
+#: of those that return no log-probs.
+_RETRIES, _READS_TOKENS, _ONLY_TOKENS = '== "abort"', ('response_ids"]', '["token_ids"]'), "response_logprobs=None,"
 
 #: Group -> field of ``generator.sampling_params`` -> two values of it.
 FIELDS: Mapping[str, Mapping[str, tuple[Scalar, Scalar]]] = {
@@ -48,9 +47,8 @@ FIELDS: Mapping[str, Mapping[str, tuple[Scalar, Scalar]]] = {
     "stop words": {"stop": ("first", "other")},
 }
 
-#: Engines, or servers, among which the client divides requests; and the first token of prompt 0. The first token of
-#: prompt n is ``_FIRST + n``, by which the fakes recognize it.
-_ENGINES, _FIRST = 2, 1_000
+#: Engines, or servers, among which the client divides requests.
+_ENGINES = 2
 
 _DOCS = (
     "inference_engine_client.py and remote_inference_client.py, generate: one response per prompt, in the order of the "
@@ -74,15 +72,16 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             continue
         source = inspect.getsource(target.find(client))
         if not any(words in source for words in _READS_TOKENS):
-            continue  # the first client of servers tokenizes the text of a response again
+            continue
         refuses = "is unsupported" in inspect.getsource(target.find(f"{client}.generate"))  # while requests are paused
         retries = _RETRIES in source and not refuses
-        yield from bindable(target, _responses(client, sampling, retries=retries))
-        yield from bindable(target, _responses(client, sampling, retries=False, batched=True))
+        columns = ("token",) if _ONLY_TOKENS in source else ("rollout_logprob", "token")
+        yield from bindable(target, _responses(client, sampling, columns, retries=retries))
+        yield from bindable(target, _responses(client, sampling, columns, retries=False, batched=True))
         for group, values in FIELDS.items():
             known = {name: pair for name, pair in values.items() if _has(target, name)}
             if known:
-                yield from bindable(target, _parameters(client, sampling, group, known))
+                yield from bindable(target, _parameters(client, sampling, columns, group, known))
 
 
 def _has(target: Target, name: str) -> bool:
@@ -92,66 +91,6 @@ def _has(target: Target, name: str) -> bool:
     except Unbindable:
         return False
     return True
-
-
-@dataclass(slots=True)
-class Servers:
-    """Fakes of the engines, which return known responses; the first request gets its reply last.
-
-    ``room`` is the maximum length of a response.
-    """
-
-    scripts: list[ScriptedResponse]
-    room: int
-    parameters: list[Mapping[str, Any]] = field(default_factory=list)
-
-    async def generate(self, request: Mapping[str, Any], **_options: object) -> dict[str, Any]:
-        """The reply of an engine to a request for several prompts."""
-        params = request["sampling_params"]
-        replies = [self.reply(ids, params) for ids in request["prompt_token_ids"]]
-        await self._wait()
-        return {
-            "responses": [""] * len(replies),
-            "response_ids": [reply[0] for reply in replies],
-            "response_logprobs": [reply[1] for reply in replies] if params.get("logprobs") is not None else None,
-            "stop_reasons": [reply[2] for reply in replies],
-        }
-
-    @asynccontextmanager
-    async def post(self, _url: str, json: Mapping[str, Any], **_options: object) -> AsyncIterator[Any]:
-        """The reply of a server over HTTP: one response, or an empty text if the request is to decode tokens."""
-        body = {"prompt": ""} if "tokens" in json else await self._choice(json)
-
-        async def parsed(**_options: object) -> dict[str, Any]:
-            return body
-
-        async def raw() -> bytes:
-            return dumps(body).encode()
-
-        yield SimpleNamespace(status=200, json=parsed, read=raw, raise_for_status=lambda: None)
-
-    async def _choice(self, json: Mapping[str, Any]) -> dict[str, Any]:
-        params = json["sampling_params"]
-        tokens, logprobs, reason = self.reply(json["token_ids"], params)
-        await self._wait()
-        content = {"content": [{"logprob": logprob} for logprob in logprobs]}
-        about = content if params.get("logprobs") is not None else None
-        return {"choices": [{"token_ids": tokens, "finish_reason": reason, "logprobs": about}]}
-
-    async def session(self) -> Any:  # noqa: ANN401 - a fake of aiohttp's
-        """The HTTP session of the client."""
-        return SimpleNamespace(post=self.post, closed=False)
-
-    def reply(self, ids: list[int], params: Mapping[str, Any]) -> tuple[list[int], list[float], str]:
-        """Tokens, log-probs and stop reason of the row that the first token of the prompt encodes; else of row 0."""
-        self.parameters.append(dict(params))
-        row = ids[0] - _FIRST if ids and 0 <= ids[0] - _FIRST < len(self.scripts) else 0
-        tokens, logprobs, reason, _ = self.scripts[row].sample(list(ids), int(params["max_tokens"]), self.room)
-        return tokens, logprobs, reason
-
-    async def _wait(self) -> None:
-        for _ in range(max(0, 2 * len(self.scripts) - len(self.parameters))):
-            await asyncio.sleep(0)
 
 
 def sample(  # noqa: PLR0913 - functions and classes of the target, and their arguments
@@ -176,7 +115,7 @@ def sample(  # noqa: PLR0913 - functions and classes of the target, and their ar
     params = sampling("vllm", section)
     scripts = [
         ScriptedResponse(
-            [_FIRST + n, *row["prompt"]], row["tokens"], row["logprobs"], row.get("versions", [0] * len(row["tokens"]))
+            [FIRST + n, *row["prompt"]], row["tokens"], row["logprobs"], row.get("versions", [0] * len(row["tokens"]))
         )
         for n, row in enumerate(rows)
     ]
@@ -264,14 +203,21 @@ def _step(client: str, sampling: str, *, versions: bool) -> Step:
     )
 
 
-def _responses(client: str, sampling: str, *, retries: bool, batched: bool = False) -> Boundary:
+def _unused(columns: tuple[str, ...], *others: str) -> frozenset[str]:
+    """The columns that no output depends on: ``others``, and the log-probs of a client that returns none."""
+    return frozenset({"rollout_logprob"} - set(columns) | set(others))
+
+
+def _responses(
+    client: str, sampling: str, columns: tuple[str, ...], *, retries: bool, batched: bool = False
+) -> Boundary:
     """The boundary of the responses that the client returns; if it ``retries``, weight updates may abort requests."""
     return Boundary(
         path=f"{client}.generate",
         stage="batch",
         steps=(_step(client, sampling, versions=retries),),
-        unused=frozenset({"version"}) if retries else frozenset(),
-        outputs=row_outputs(Use("responses"), "rollout_logprob", "token"),
+        unused=_unused(columns, *(["version"] if retries else [])),
+        outputs=row_outputs(Use("responses"), *columns),
         settings={"one request" if batched else "a request per response": {"batched": batched}},
         claims=claims(_DOCS, conserves=True),
         reach="generator.batched=true" if batched else "every run",
@@ -279,14 +225,21 @@ def _responses(client: str, sampling: str, *, retries: bool, batched: bool = Fal
     )
 
 
-def _parameters(client: str, sampling: str, group: str, knobs: Mapping[str, tuple[Scalar, Scalar]]) -> Boundary:
+def _parameters(
+    client: str,
+    sampling: str,
+    columns: tuple[str, ...],
+    group: str,
+    knobs: Mapping[str, tuple[Scalar, Scalar]],
+) -> Boundary:
     """The boundary of the request of each response, with the sampling parameters of the configuration."""
-    outputs = row_outputs(Use("responses"), "rollout_logprob", "token")
+    outputs = row_outputs(Use("responses"), *columns)
     parameters = Output("B", "", at=Use("responses")["parameters"], form=PerRow("list"))
     return Boundary(
         path=f"{sampling} -> {client}.generate",
         stage="batch",
         steps=(_step(client, sampling, versions=False),),
+        unused=_unused(columns),
         outputs=outputs | {"parameters of the request": parameters},
         settings={group: {"batched": False}},
         claims=claims(_DOCS, conserves=True) | claims(_FIELDS, knobs=knobs),

@@ -57,3 +57,26 @@ class Copies(Strategy):
     def all_reduce(self, values: Any, *_args: object, **options: Any) -> Any:  # noqa: ANN401 - numbers by name
         """The values, as a mean or as a sum over the group."""
         return {name: x * options["group"] for name, x in values.items()} if options.get("op") == "sum" else values
+
+    def optimizer_step(self, *_args: object, **_options: object) -> float:
+        """The norm of the gradient, 1; Megatron's optimizer returns a Python number."""
+        return 1.0
+
+
+class Steps(Copies):
+    """A fake strategy whose optimizer steps read the gradients, and do not clear Megatron's buffer of them.
+
+    Megatron-LM, distrib_optimizer.py, zero_grad: clears the parameters' gradients; distributed_data_parallel.py,
+    zero_grad_buffer: clears the buffer, and must be called before each step.
+    """
+
+    def __init__(self, losses: list[Tensor]) -> None:
+        """Store the losses whose gradients are in the buffer; the model forgets them when it clears the buffer."""
+        super().__init__()
+        self.buffer = losses
+        self.applied = torch.zeros(())
+
+    def optimizer_step(self, *_args: object, **_options: object) -> float:
+        """Apply the gradient of the losses in the buffer."""
+        self.applied = torch.stack(self.buffer).sum()
+        return super().optimizer_step()

@@ -13,7 +13,14 @@ from rl_sentinel.adapters.kit.replacement import bare_instance, replaced_globals
 from rl_sentinel.adapters.kit.value_codecs import Constant, functions
 from rl_sentinel.adapters.process_group import parallel_state_of_one_process
 from rl_sentinel.adapters.skyrl.losses import REGISTRY
-from rl_sentinel.adapters.skyrl.megatron_fakes import Copies, Model, StoredLogProbs, stored_entropy, stored_log_probs
+from rl_sentinel.adapters.skyrl.megatron_fakes import (
+    Copies,
+    Model,
+    Steps,
+    StoredLogProbs,
+    stored_entropy,
+    stored_log_probs,
+)
 from rl_sentinel.adapters.skyrl.worker_fakes import Bar, cpu
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.call import Function
@@ -23,6 +30,8 @@ WORKER = f"{_PLACE}.megatron_worker.MegatronPolicyWorkerBase"
 WRAPPER = f"{_PLACE}.megatron_model_wrapper.MegatronModelWrapper"
 #: The worker's method that trains on a mini-batch: STEP or, until January 2026, UPDATE.
 STEP, UPDATE = f"{WORKER}.forward_backward", f"{WORKER}.ppo_train"
+#: The worker's method for an optimizer step; an update makes its own ones.
+APPLY = f"{WORKER}.optim_step"
 _MODEL_STEP = "forward_backward_mini_batch"
 MODEL_STEP = f"{WRAPPER}.{_MODEL_STEP}"
 #: The wrapper's class until October 2025.
@@ -44,6 +53,7 @@ def run_on_megatron(  # noqa: PLR0913 - the target's code, and the arguments of 
     loss_scale: float = 1.0,
     context: int = 1,
     requests: int = 1,
+    steps: int = 1,
     **options: object,
 ) -> tuple[Tensor, list[Any]]:
     """Train a mini-batch on all ranks in ``parts`` micro-batches; return the loss, and each rank's result.
@@ -59,9 +69,11 @@ def run_on_megatron(  # noqa: PLR0913 - the target's code, and the arguments of 
     multiplies each loss by their number (schedules.py, forward_step_calc_loss), and gradients are averaged over them.
 
     One rank may get the mini-batch in several ``requests``; a loss that the worker has forgotten does not count.
+    With several optimizer ``steps`` on the mini-batch, the loss is that of the last one: it has every loss since the
+    worker last cleared the gradients.
     """
     total: list[Tensor] = []
-    if requests > 1:
+    if requests > 1 or steps > 1:
         vars(model)["losses"] = total
     model_config = SimpleNamespace(grad_scale_func=None)
 
@@ -118,17 +130,34 @@ def run_on_megatron(  # noqa: PLR0913 - the target's code, and the arguments of 
         worker = _worker(code, cfg, model, packed=packed, loss_scale=loss_scale)
         pieces = ranks * requests
         shares = data.chunk(data.batch_size // pieces) if pieces > 1 else [data]
-        returned = [_step(code["step"], worker, cfg, share, options) for share in shares]
-    return torch.stack(total).sum() / (ranks * context * loss_scale), returned
+        if steps > 1:
+            worker.strategy = Steps(total)
+        returned = [_step(code, worker, cfg, share, steps, options) for share in shares]
+    loss = worker.strategy.applied if steps > 1 else torch.stack(total).sum()
+    return loss / (ranks * context * loss_scale), returned
 
 
-def _step(step: Callable[..., Any], worker: Any, cfg: Any, share: Any, options: dict[str, object]) -> Any:  # noqa: ANN401
+def _step(  # noqa: PLR0913 - the worker and what it gets
+    code: dict[str, Any],
+    worker: Any,  # noqa: ANN401 - the target's class
+    cfg: Any,  # noqa: ANN401 - the target's class
+    share: Any,  # noqa: ANN401 - the target's class
+    steps: int,
+    options: dict[str, object],
+) -> Any:  # noqa: ANN401 - the target's class
     """The result of the step; if the step is an update, the numbers that it logs."""
-    if step.__name__ != "ppo_train":
-        return step(worker, share, **options)
-    cfg.trainer.update_epochs_per_batch = 1
-    worker.policy_mini_batch_size_per_gpu = share.batch_size
-    return step(worker, share).metadata["train_status"]
+    step = code["step"]
+    if step.__name__ == "ppo_train":
+        cfg.trainer.update_epochs_per_batch = steps
+        worker.policy_mini_batch_size_per_gpu = share.batch_size
+        return step(worker, share).metadata["train_status"]
+    for _ in range(steps - 1):
+        step(worker, share, **options)
+        code["apply"](worker)
+    returned = step(worker, share, **options)
+    if steps > 1:
+        code["apply"](worker)
+    return returned
 
 
 def _worker(
@@ -165,7 +194,7 @@ def _worker(
         _fused_lm_head=False,
         tf_config=SimpleNamespace(sequence_parallel=False),
     )
-    wrapper.train = lambda: None
+    wrapper.train = wrapper.run_pending_grad_sync = lambda: None
     return bare_instance(
         code["worker"],
         cfg=section,
@@ -192,6 +221,7 @@ def train_on_megatron(  # noqa: PLR0913 - the target's code, and the arguments o
     loss_scale: float,
     context: int,
     requests: int,
+    steps: int,
 ) -> dict[str, Any]:
     """Train a mini-batch on all ranks.
 
@@ -199,9 +229,8 @@ def train_on_megatron(  # noqa: PLR0913 - the target's code, and the arguments o
     ``logprobs``: the log-probs that the worker returns, by row.
     """
     model = Model(columns)
-    loss, returned = run_on_megatron(
-        code, cfg, model, data, parts, ranks, loss_scale=loss_scale, context=context, requests=requests
-    )
+    counts = (context, requests, steps)
+    loss, returned = run_on_megatron(code, cfg, model, data, parts, ranks, False, loss_scale, *counts)  # noqa: FBT003
     metrics = [getattr(one, "metrics", one) for one in returned]
     rows = [
         row
@@ -255,6 +284,8 @@ def code_of(target: Target, packed_log_probs: str = "", tensor_parallel: int = 1
     code = functions(**paths)
     if packed_log_probs:
         code["packed_log_probs"] = Constant(Function(packed_log_probs))
+    if target.has(APPLY):
+        code |= functions(apply=APPLY)
     sizes = {"tensor_parallel": Constant(tensor_parallel)}
     return Table({**code, **sizes, "replay": replay, "section": Constant(not whole)})
 

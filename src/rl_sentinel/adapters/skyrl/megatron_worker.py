@@ -14,7 +14,9 @@ from rl_sentinel.adapters.kit.value_codecs import Constant, Derived, Knob, Width
 from rl_sentinel.adapters.skyrl.arguments import CONFIG, PRODUCED_BY, Arguments, arguments
 from rl_sentinel.adapters.skyrl.losses import PLAIN, SCALE, scaling
 from rl_sentinel.adapters.skyrl.megatron_run import (
+    APPLY,
     STEP,
+    UPDATE,
     code_of,
     device_fake,
     has_update,
@@ -62,9 +64,16 @@ _REQUESTS = (
     "the Tinker server with trainer.strategy=megatron, and a client that divides a forward_backward into several "
     "requests before optim_step, as tinker's TrainingClient does with large ones"
 )
+#: The number of optimizer steps without a setting, and another one.
+_STEPS = (1, 2)
+_AGAIN = "trainer.strategy=megatron; a second optimizer step, as with trainer.update_epochs_per_batch=2"
 _SCALED = claims(
     "Megatron-LM, optimizer_config.py, loss_scale: multiplies the loss; the optimizer divides gradients by it",
     inert={"loss_scale": _LOSS_SCALES},
+)
+_APPLIED = claims(
+    "configuration, trainer.policy_mini_batch_size: one optimizer step for each mini-batch, whose gradients it applies",
+    inert={"steps": _STEPS},
 )
 
 
@@ -96,6 +105,11 @@ def _step_boundaries(target: Target, forms: Arguments) -> Iterator[Boundary]:
         pieces: Mapping[str, Settings] = {"requests, token_mean": plain}
         boundary = _boundary(target, forms, "policy-loss", loss, pieces, loss_claims(kl=False, regularized=False))
         yield replace(boundary, unused=boundary.unused | {"ref_logprob"}, reach=_REQUESTS)
+    if step_of(target) == UPDATE or target.has(APPLY):
+        again: Mapping[str, Settings] = {"second step, token_mean": {**plain, "steps": _STEPS[1]}}
+        claimed = loss_claims(kl=False, regularized=False) | _APPLIED
+        boundary = _boundary(target, forms, "policy-loss", loss, again, claimed)
+        yield replace(boundary, unused=boundary.unused | {"ref_logprob"}, reach=_AGAIN)
     if "actor_optimizer" in inspect.signature(target.find(wrapper_of(target))).parameters:
         scaled: Mapping[str, Settings] = {"with loss scale, token_mean": {**plain, "loss_scale": _LOSS_SCALES[1]}}
         claimed = loss_claims(kl=False, regularized=False) | _SCALED
@@ -121,6 +135,7 @@ def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
     scales, tensors = target.has(SCALE), training_tensors(target, forms)
     scales_loss = any("loss_scale" in one for one in settings.values())
     by_request = any("requests" in name for name in settings)
+    repeats = any("steps" in one for one in settings.values())
     step = Step(
         call=train_on_megatron,
         name="trained",
@@ -131,8 +146,9 @@ def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
             "data": forms.batch(tensors, {"response_length": Width()}),
             "parts": MICRO_BATCHES,
             "context": CONTEXT if stage == "parallel" else Constant(1),
-            "ranks": RANKS if stage == "policy-loss" and not by_request else Constant(1),
+            "ranks": RANKS if stage == "policy-loss" and not by_request and not repeats else Constant(1),
             "requests": MICRO_BATCHES if by_request else Constant(1),
+            "steps": Knob("steps") if repeats else Constant(_STEPS[0]),
             "loss_scale": Knob("loss_scale") if scales_loss else Constant(_LOSS_SCALES[0]),
         },
         fakes=device_fake(target),

@@ -22,7 +22,7 @@ from rl_sentinel.adapters.skyrl.arguments import CONFIG
 from rl_sentinel.adapters.skyrl.loss_modes import MODES
 from rl_sentinel.adapters.skyrl.losses import PLAIN, REGISTRY
 from rl_sentinel.adapters.skyrl.tinker_losses import HALF, WEIGHED
-from rl_sentinel.adapters.skyrl.worker import WHOLE_STEP, WORKER, averages
+from rl_sentinel.adapters.skyrl.worker import WHOLE_STEP, WORKER, averages, reads_section
 from rl_sentinel.adapters.skyrl.worker_fakes import cpu, worker_of
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Stage, Unbound, one_call
@@ -218,7 +218,8 @@ def train_requests(  # noqa: PLR0913 - the target's code, and the arguments of a
     """
     padded = -(-len(columns["mask"]) // ranks)
     cfg.trainer.micro_train_batch_size_per_gpu = -(-padded // parts)
-    worker = worker_of(code["worker"], code["losses"], cfg.trainer, cfg, Model(logprobs), ranks=ranks)
+    own = cfg.trainer if code["section"] else cfg
+    worker = worker_of(code["worker"], code["losses"], own, cfg, Model(logprobs), ranks=ranks)
     backend = bare_instance(
         code["backend"],
         _cfg=cfg,
@@ -245,7 +246,8 @@ def _code(target: Target) -> Table:
     """The functions and classes of the target that :func:`train_requests` calls."""
     chunk = next((path for path in CHUNKS if target.has(path)), CHUNKS[0])
     paths = {**_CODE, "chunk": chunk, **({"render": _RENDER} if target.has(_RENDER) else {})}
-    return Table({**constants(render=None, averages=averages(target)), **functions(**paths)})
+    section = reads_section(target, WHOLE_STEP)
+    return Table({**constants(render=None, averages=averages(target), section=section), **functions(**paths)})
 
 
 def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ

@@ -17,7 +17,8 @@ from rl_sentinel.adapters.kit.row_outputs import row_fields, row_outputs
 from rl_sentinel.adapters.kit.scripted_sampling import WRONG, ScriptedResponse, fit_to_length, sampling_option
 from rl_sentinel.adapters.kit.value_codecs import AllSettings, Constant, Derived
 from rl_sentinel.adapters.skyrl.arguments import CONFIG
-from rl_sentinel.adapters.skyrl.inference_clients import CLIENTS, Servers, digest
+from rl_sentinel.adapters.skyrl.inference_clients import CLIENTS, digest
+from rl_sentinel.adapters.skyrl.inference_fakes import Servers
 from rl_sentinel.adapters.skyrl.tinker_backend import BACKEND, CHUNKS
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.core.boundary import Boundary, Output, Unbound, one_call

@@ -100,6 +100,11 @@ def averages(target: Target, worker: str = WORKER) -> bool:
     return target.has(path) and "_micro_batches_accumulated" in inspect.getsource(target.find(path))
 
 
+def reads_section(target: Target, path: str) -> bool:
+    """Whether the worker's ``cfg`` is the section of the trainer; until February 2026, it is the whole one."""
+    return "self.cfg.trainer." not in inspect.getsource(target.find(path))
+
+
 def row_numbers(inputs: Any) -> Tensor:  # noqa: ANN401 - the inputs of a codec
     """Sequences for :class:`Model`: a prompt of one token, which is the row index, and a response of zeros."""
     rows = torch.arange(inputs.batch.rows).unsqueeze(1)
@@ -207,7 +212,7 @@ def _boundary(  # noqa: PLR0913 - the parts in which the boundaries differ
         arguments={
             **functions(worker=WORKER, losses=REGISTRY if registered else _FIRST_LOSS),
             "cfg": Config(CONFIG, {f"{_ALGORITHM}.policy_loss_type": PLAIN} if registered else {}, knobs_of(settings)),
-            "reads_section": Constant("self.cfg.trainer." not in inspect.getsource(target.find(path))),
+            "reads_section": Constant(reads_section(target, path)),
             "columns": Table({name: forms.column(name) for name in MODEL_COLUMNS}),
             "data": forms.batch(tensors, {"response_length": Width()}),
             "parts": MICRO_BATCHES,

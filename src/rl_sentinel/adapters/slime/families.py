@@ -87,6 +87,8 @@ class Family:
         reports: metrics besides :data:`REPORTS`.
         rejects: whether a user's function removes tokens from the mask; :data:`REPORTS`, which count the remaining
             tokens, are then not checked.
+        live: whether every sample has a trained token, so that a fault of other samples does not hide a further one;
+            :data:`REPORTS` are then not checked again.
     """
 
     settings: Settings
@@ -96,6 +98,7 @@ class Family:
     rollouts: Computed = MASK_SUMS
     reports: Mapping[str, Output] = field(default_factory=dict)
     rejects: bool = False
+    live: bool = False
 
 
 CLIP: Settings = {"clip_low": 0.2, "clip_high": 0.28}
@@ -137,6 +140,9 @@ POLICY: Mapping[str, Family] = {
         rollouts=GROUP_SUMS,
     ),
     "grpo, per token": Family(settings=CLIP, words={"calculate_per_token_loss": True}, claims=_PPO | _BY_TOKEN),
+    "grpo, per token, every sample trains": Family(
+        settings=CLIP, words={"calculate_per_token_loss": True}, claims=_PPO | _BY_TOKEN, live=True
+    ),
     "grpo, dual clip": Family(
         settings={**CLIP, "ceiling": 3.0},
         claims=_RATIO

@@ -6,6 +6,7 @@ from dataclasses import replace
 from rl_sentinel.adapters.kit.binding import bindable
 from rl_sentinel.adapters.kit.codecs import Column
 from rl_sentinel.adapters.kit.containers import EachCut, Namespace, Object, Table
+from rl_sentinel.adapters.kit.requirements import every_row_trains
 from rl_sentinel.adapters.kit.sequences import ModelOutput, RaggedSequence
 from rl_sentinel.adapters.kit.value_codecs import Computed, Constant, Derived, Earlier, Knob
 from rl_sentinel.adapters.process_group import one_process_group
@@ -56,7 +57,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     logged = loss_source(target)  # a revision may log fewer numbers
     for name, family in POLICY.items():
         # Metrics are means over rollouts, but the definitions are means over samples.
-        general = {} if family.rejects else REPORTS
+        general = {} if family.rejects or family.live else REPORTS
         reports = {} if family.rollouts is GROUP_SUMS else {**general, **family.reports}
         reports = {name: output for name, output in reports.items() if f'"{name}"' in logged}
         with_reports = replace(family, reports=reports)
@@ -140,6 +141,7 @@ def _boundary(target: Target, name: str, stage: Stage, family: Family, data: Map
         settings={name: family.settings},
         claims=family.claims,
         reach=_command(family),
+        requires=(every_row_trains,) if family.live else (),
     )
 
 
