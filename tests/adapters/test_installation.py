@@ -81,16 +81,28 @@ def test_packages_that_need_a_gpu_are_empty_unless_installed() -> None:
     used = """
 import importlib.metadata
 import torch
-from absent_engine.entry.api import Server, make
+from absent_engine.entry.api import Server, decorator, make
+
+
+@decorator
+class Decorated:
+    pass
+
+
+@decorator(static=True)
+def decorated():
+    return "decorated"
+
 
 server = type("Own", (Server,), {})(port=1)
+print(Decorated.__name__, decorated())
 print(server.port, make.__name__, importlib.metadata.version("absent_engine"))
 print(torch.zeros(1).item(), importlib.metadata.version("torch") == torch.__version__)
 import other_engine
 """
     lines = [line for line in needs.lines(script) if line not in script[-3:]]
     ran = subprocess.run([sys.executable, "-c", "\n".join(lines) + used], capture_output=True, text=True, check=False)
-    assert ran.stdout.splitlines() == ["1 make 999", "0.0 True"]
+    assert ran.stdout.splitlines() == ["Decorated decorated", "1 make 999", "0.0 True"]
     assert ran.stderr.endswith("ModuleNotFoundError: No module named 'other_engine'\n")
     assert ran.returncode == 2
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 #: The first line of a recorded script, before which no statement may stand.
 _FUTURE = "from __future__ import annotations"
 
-#: Lines of a script that let packages be imported that need a GPU: those not installed become empty modules.
+#: Lines of a script that let packages be imported that its calls do not use: those not installed become empty modules.
 _ABSENT_PACKAGES = """
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -23,6 +23,10 @@ def empty_class(owner, name):
 
 class EmptyClass(type):
     __getattr__ = empty_class
+
+    def __call__(cls, *given, **options):
+        decorates = len(given) == 1 and callable(given[0]) and not options
+        return given[0] if decorates else super().__call__(**options)
 
 
 class EmptyObject(SimpleNamespace):
@@ -79,8 +83,8 @@ class Installation:
         setup: module -> lines to run before its functions are called.
         folders: folders of a project from which its code is imported, relative to where the script runs.
         actors: names of classes that may be Ray actors. Such a name is a handle; the class is in its metadata.
-        absent: module -> packages that it imports and that need a GPU. Unless they are installed, they become empty
-            modules.
+        absent: module -> packages that it imports and that no call uses: they need a GPU, or the calls replace them.
+            Unless they are installed, they become empty modules.
     """
 
     packages: str = "numpy"

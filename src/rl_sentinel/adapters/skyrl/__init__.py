@@ -109,7 +109,10 @@ def _installation(version: str) -> Installation:
         alone=f"{release} skyrl-gym",
         python="" if version.startswith("0.1.") else "3.12",
         note=note,
-        absent={"skyrl_train.workers.megatron": ("megatron", "transformer_engine")},
+        absent={
+            "skyrl_train.workers.megatron": ("megatron", "transformer_engine"),
+            "skyrl.tx": ("flax", "jax", "optax", "peft"),
+        },
     )
 
 
