@@ -58,3 +58,8 @@ def test_metrics_are_logged(loads: Loads, known: str, found: bool) -> None:
 def test_without_the_field(loads: Loads) -> None:
     """A configuration without label smoothing has no such boundary."""
     assert list(smoothed_labels.boundaries(_target(loads, "True", ""))) == []
+
+
+def test_with_a_pass_of_its_own(loads: Loads) -> None:
+    """A release that computes the metrics apart from the loss has no such boundary."""
+    assert list(smoothed_labels.boundaries(_target(loads, "dict(fused_lm_head=True)"))) == []

@@ -26,6 +26,9 @@ from rl_sentinel.core.codec import Codec
 #: out of the inputs.
 SMOOTHED: Settings = {"label_smoothing_factor": 0.25}
 
+#: In the source of releases that compute the metrics by a pass of their own, to which the labels are always given.
+OWN_FORWARD = "fused_lm_head=True"
+
 _LOGS = (
     "docs/source/sft_trainer.md, Logged metrics: metrics of each step, among these the accuracy of the tokens that "
     "train; transformers, TrainingArguments, label_smoothing_factor: changes the labels of the loss"
@@ -33,14 +36,14 @@ _LOGS = (
 
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
-    """Boundaries of the names of logged metrics, in releases that log metrics of tokens by mode."""
+    """Boundaries of the names of logged metrics, in releases that log metrics of the loss's tokens by mode."""
     path = f"{SFT}.compute_loss"
     if not target.has(path) or target.fails(path) or "compute_loss" not in vars(target.find(SFT)):
         return
     source = inspect.getsource(inspect.getmodule(target.find(SFT)))  # type: ignore[arg-type]  # a class has a module
     if '"train": defaultdict' not in source or not any(f'["{name}"]' in source for name in LOGGED):
         return
-    if not set(SMOOTHED) <= set(fields_of(target, SFT)):
+    if OWN_FORWARD in source or not set(SMOOTHED) <= set(fields_of(target, SFT)):
         return
     masked = "completion_mask" in source or "assistant_masks" in source
     columns: dict[str, Codec] = {"logits": Column("logits", NoPadding()), "tokens": Column("token", NoPadding())}
