@@ -60,6 +60,6 @@ def test_without_the_field(loads: Loads) -> None:
     assert list(smoothed_labels.boundaries(_target(loads, "True", ""))) == []
 
 
-def test_with_a_pass_of_its_own(loads: Loads) -> None:
-    """A release that computes the metrics apart from the loss has no such boundary."""
+def test_with_a_fused_pass(loads: Loads) -> None:
+    """A release with a fused forward pass has no such boundary."""
     assert list(smoothed_labels.boundaries(_target(loads, "dict(fused_lm_head=True)"))) == []

@@ -26,8 +26,9 @@ from rl_sentinel.core.codec import Codec
 #: out of the inputs.
 SMOOTHED: Settings = {"label_smoothing_factor": 0.25}
 
-#: In the source of releases that compute the metrics by a pass of their own, to which the labels are always given.
-OWN_FORWARD = "fused_lm_head=True"
+#: In the source of releases that replace the model's forward pass by a fused one. With label smoothing they also need the
+#: replaced pass, which known logits do not reach.
+FUSED = ("fused_lm_head=True", '"chunked_nll"')
 
 _LOGS = (
     "docs/source/sft_trainer.md, Logged metrics: metrics of each step, among these the accuracy of the tokens that "
@@ -43,7 +44,7 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     source = inspect.getsource(inspect.getmodule(target.find(SFT)))  # type: ignore[arg-type]  # a class has a module
     if '"train": defaultdict' not in source or not any(f'["{name}"]' in source for name in LOGGED):
         return
-    if OWN_FORWARD in source or not set(SMOOTHED) <= set(fields_of(target, SFT)):
+    if any(mark in source for mark in FUSED) or not set(SMOOTHED) <= set(fields_of(target, SFT)):
         return
     masked = "completion_mask" in source or "assistant_masks" in source
     columns: dict[str, Codec] = {"logits": Column("logits", NoPadding()), "tokens": Column("token", NoPadding())}
