@@ -26,8 +26,8 @@ from rl_sentinel.core.codec import Codec
 #: out of the inputs.
 SMOOTHED: Settings = {"label_smoothing_factor": 0.25}
 
-#: In the source of releases that replace the model's forward pass by a fused one. With label smoothing they also need the
-#: replaced pass, which known logits do not reach.
+#: In the source of releases that replace the model's forward pass by a fused one. With label smoothing they also need
+#: the replaced pass, which known logits do not reach.
 FUSED = ("fused_lm_head=True", '"chunked_nll"')
 
 _LOGS = (
