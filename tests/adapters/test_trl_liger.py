@@ -4,7 +4,13 @@ import pytest
 
 from adapters.checks import Loads, check_verdict
 from adapters.kit.round_trip import check_calls
-from adapters.trl_liger_specimen import distillation_files, libraries, pair_libraries, policy_files
+from adapters.trl_liger_specimen import (
+    distillation_files,
+    libraries,
+    pair_libraries,
+    policy_files,
+    soft_policy_files,
+)
 from adapters.trl_specimen import overlay
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.trl import FRAMEWORK, liger_losses
@@ -16,6 +22,7 @@ from rl_sentinel.laws.knob_with_side_effect import LAW as CFG002
 from rl_sentinel.laws.micro_batch_split_changes_loss import LAW as SPL001
 
 GRPO, GKD, KTO = "grpo, Liger", "accumulated, Liger", "default, Liger"
+SOFT = "sapo, Liger"
 PARALLEL = "data-parallel, Liger"
 
 
@@ -55,6 +62,15 @@ def test_faults(loads: Loads, law: Law, setting: str, choices: dict[str, str], *
     """Tokens of a tool, a task's loss beside the divergence, a mean of means, a pass beside the wrapper, no KL term."""
     target = _load(loads, setting, **({} if sound else choices))
     check_verdict(law, _bound(target)[setting], setting, target, found=not sound)
+
+
+@pytest.mark.parametrize("sound", [True, False])
+def test_settings_of_the_loss(loads: Loads, *, sound: bool) -> None:
+    """Liger's loss gets the settings that the plain loss reads; without them, it has its own defaults."""
+    target = loads(FRAMEWORK, soft_policy_files(**({} if sound else {"soft": ""})), libraries())
+    bound = _bound(target)[SOFT]
+    check_calls(target, [bound])
+    check_verdict(REF001, bound, SOFT, target, found=not sound)
 
 
 def test_without_liger(loads: Loads) -> None:

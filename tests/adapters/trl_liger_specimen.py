@@ -10,15 +10,19 @@ LIGER = """
     class LigerFusedLinearGRPOLoss:
         compiled = True
 
-        def __init__(self, loss_type, epsilon_low, epsilon_high):
-            self.loss_type, self.low, self.high = loss_type, 1 - epsilon_low, 1 + epsilon_high
+        def __init__(self, loss_type, epsilon_low, epsilon_high, sapo_temperature_pos=1.0, sapo_temperature_neg=1.05):
+            self.loss_type, self.low, self.high = loss_type, 1 - epsilon_low, 1 + (epsilon_high or epsilon_low)
+            self.soft = sapo_temperature_pos, sapo_temperature_neg
 
         def __call__(self, hidden, weight, ids, mask, advantages, old):
             assert not self.compiled
             now = (hidden @ weight.T).log_softmax(-1).gather(2, ids.unsqueeze(2)).squeeze(2)
             ratio, gain = (now - old).exp(), advantages.unsqueeze(1)
             tokens = -torch.min(ratio * gain, ratio.clamp(self.low, self.high) * gain)
-            if self.loss_type == "grpo":
+            if self.loss_type == "sapo":
+                gates = [(soft * (ratio - 1)).sigmoid() * 4 / soft for soft in self.soft]
+                tokens = -torch.where(gain > 0, *gates) * gain
+            if self.loss_type in ("grpo", "sapo"):
                 return ((tokens * mask).sum(1) / mask.sum(1).clamp(min=1)).mean()
             return (tokens * mask).sum() / mask.sum().clamp(min=1)
 
@@ -59,7 +63,8 @@ GRPO = """
 
                 _apply_liger_kernel_to_instance(model=self.model)
                 self.liger_loss = LigerFusedLinearGRPOLoss(
-                    loss_type=self.loss_type, epsilon_low=self.args.epsilon, epsilon_high=self.args.epsilon_high
+                    loss_type=self.loss_type, epsilon_low=self.args.epsilon, epsilon_high=self.args.epsilon_high,
+                    {soft}
                 )
 
         def compute_liger_loss(self, unwrapped_model, inputs):
@@ -147,11 +152,16 @@ KTO = """
 #: Place -> what a sound tree has there.
 SOUND = {
     "trained": 'mask * inputs["tool_mask"] if "tool_mask" in inputs else mask',
+    "soft": "",
     "weights": ", weight_hard_loss=0.0, weight_soft_loss=1.0",
     "student": "self._forward_redirection(model, inner, self._both, inner)",
     "count": "num_items_in_batch",
     "kl": "kl",
 }
+
+
+#: The arguments of the soft gate.
+PASSED = "**{n: getattr(self.args, n) for n in ('sapo_temperature_pos', 'sapo_temperature_neg')}"
 
 
 def libraries() -> dict[str, str]:
@@ -165,6 +175,17 @@ def policy_files(**choices: str) -> dict[str, str]:
     tree["trl/trainer/grpo_config.py"] += "        use_liger_kernel: bool = False\n"
     tree["trl/trainer/grpo_trainer.py"] += _filled(GRPO, choices)
     return tree
+
+
+def soft_policy_files(**choices: str) -> dict[str, str]:
+    """A tree with GRPO and its soft gate, whose plain loss is not called."""
+    tree = policy_files(**{"soft": PASSED, **choices})
+    for name in ("pos", "neg"):
+        tree["trl/trainer/grpo_config.py"] += f"        sapo_temperature_{name}: float = 1.0\n"
+    plain = "        def _compute_loss(self, model, inputs):\n"
+    assert plain in tree["trl/trainer/grpo_trainer.py"]
+    text = tree["trl/trainer/grpo_trainer.py"].replace(plain, f'{plain}            assert self.loss_type != "sapo"\n')
+    return tree | {"trl/trainer/grpo_trainer.py": text}
 
 
 def distillation_files(**choices: str) -> dict[str, str]:

@@ -15,6 +15,9 @@ PAIR = batch_of(
     ref_logprob=torch.tensor([[-1.5, -1.5], [-2.0, 9.0]]),
 )
 
+#: One predicted token of each prompt, of 4 nats.
+PROMPT = {"prompt_tokens": 1.0, "prompt_logprob": -4.0}
+
 
 def _sigmoid(x: float) -> float:
     return 1 / (1 + exp(-x))
@@ -41,6 +44,7 @@ def _sigmoid(x: float) -> float:
         ("xpo", {"beta": 0.5, "optimism": 0.5, "reference_wins": True}, -log(_sigmoid(1.0)) - 1.0),
         ("likelihood of the preferred", {}, 1.0),
         ("dpo", {"beta": 0.5, "likelihood_weight": 2.0}, -log(_sigmoid(1.0)) + 2.0),
+        ("dpo", {"beta": 0.5, "likelihood_weight": 2.0, **PROMPT}, -log(_sigmoid(1.0)) + 4.0),
         ("slic", {"beta": 0.1, "divergence": "forward_kl"}, 1 - 0.1 * (exp(1) - exp(-1))),
         ("slic", {"beta": 0.1, "divergence": "js_divergence"}, 1 - 0.1),
     ],

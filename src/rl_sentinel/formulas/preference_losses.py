@@ -187,7 +187,8 @@ def preference_loss(algorithm: str, batch: Batch, settings: Settings) -> Named:
     Each loss is a mean over pairs, except ``likelihood of the preferred``, which is a sum.
 
     ``likelihood_weight`` adds the mean negative log-likelihood of the tokens of preferred responses by that weight,
-    as CPO (arXiv 2401.08417) and RPO (arXiv 2404.19733) do.
+    as CPO (arXiv 2401.08417) and RPO (arXiv 2404.19733) do. ORPO (arXiv 2403.07691) counts the prompt too: the mean is
+    also over ``prompt_tokens`` tokens per preferred response, each with the log-prob ``prompt_logprob``.
 
     Example:
         >>> from rl_sentinel.core.batch import batch_of
@@ -214,4 +215,6 @@ def _with_likelihood(loss: Tensor, batch: Batch, settings: Settings) -> Named:
     if weight is None:
         return {"": loss}
     tokens = batch.logprob[::2].double()[batch.mask[::2]]
-    return {"": loss - float(weight) * tokens.mean()}
+    asked = number(settings, "prompt_tokens") * (batch.rows // 2)
+    total = tokens.sum() + asked * number(settings, "prompt_logprob")
+    return {"": loss - float(weight) * total / (len(tokens) + asked)}

@@ -83,8 +83,13 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
             yield from bindable(target, _dataset(path, kind, "conversations", {}, chat=True))
         if "apply_chat_template" in source and ("completion" in source or path != SFT):
             yield from bindable(target, _dataset(path, kind, STARTED, {"starts": True}, chat=True))
-        if "eos_token" in source and (path != SFT or "Adding EOS" in source):
+        if adds_end_token(path, source):
             yield from bindable(target, *(_dataset(path, kind, *form, chat=False) for form in PLAIN.items()))
+
+
+def adds_end_token(path: str, source: str) -> bool:
+    """Whether a trainer, with the source of its module, adds the end token to plain text."""
+    return "eos_token" in source and (path != SFT or "Adding EOS" in source)
 
 
 def _dataset(path: str, kind: Kind, name: str, form: Settings, *, chat: bool) -> Boundary:
@@ -137,6 +142,15 @@ def example(row: int, words: int, sides: Sequence[str], *, chat: bool, ends: boo
     return {"prompt": turns, **replies, **label}
 
 
+def examples_for(
+    trainer: Callable[..., Any], words: Sequence[int], sides: Sequence[str], *, chat: bool, ends: bool = False
+) -> list[dict[str, Any]]:
+    """The rows of a data set for this trainer, which have a label only in modules that read one."""
+    labeled = '"label"' in inspect.getsource(importlib.import_module(trainer.__module__))
+    rows = [example(row, n, sides, chat=chat, ends=ends) for row, n in enumerate(words)]
+    return [{name: part for name, part in row.items() if name != "label" or labeled} for row in rows]
+
+
 def expected_tokens(tokenizer: Any, row: dict[str, Any], side: str, *, chat: bool) -> tuple[list[int], list[int]]:  # noqa: ANN401 - a tokenizer
     """The expected tokens of the prompt, and of the completion with one EOS."""
     if not chat:
@@ -179,28 +193,20 @@ def compare_rows(  # noqa: PLR0913 - a trainer, its data, and the settings
     One BOS token at the start of a row is optional, unless the chat template has one.
     """
     words = lengths.sum(1).tolist()
-    labeled = '"label"' in inspect.getsource(importlib.import_module(trainer.__module__))
-    rows = [
-        {
-            name: part
-            for name, part in example(row, n, sides, chat=chat, ends=ends).items()
-            if name != "label" or labeled
-        }
-        for row, n in enumerate(words)
-    ]
+    rows = examples_for(trainer, words, sides, chat=chat, ends=ends)
     ready = make_pair_trainer(trainer, rows=rows, tokenizer=make_starting_tokenizer if starts else make_tokenizer)
     tokenizer = getattr(ready, "processing_class", None) or ready.tokenizer
     count, off, wrong = [], [], []
     for row, prepared in zip(rows, ready.train_dataset, strict=True):
         found = {side: prepared_tokens(prepared, side) for side in sides}
-        counts = [_differences(expected_tokens(tokenizer, row, side, chat=chat), found[side]) for side in sides]
+        counts = [differences(expected_tokens(tokenizer, row, side, chat=chat), found[side]) for side in sides]
         count.append(float(sum(len(completion) for _, completion in found.values())))
         off.append(float(sum(tokens for tokens, _ in counts)))
         wrong.append(float(sum(masks for _, masks in counts)))
     return {"count": count, "tokens": off, "masks": wrong}
 
 
-def _differences(expected: tuple[list[int], list[int]], found: tuple[list[int], list[int]]) -> tuple[float, float]:
+def differences(expected: tuple[list[int], list[int]], found: tuple[list[int], list[int]]) -> tuple[float, float]:
     """The number of wrong tokens and, if it is 0, the number of tokens by which the start of the completion is off."""
     before, prompt = found[0], expected[0]
     before = before[1:] if before[:1] in OPTIONAL and prompt[:1] != before[:1] else before

@@ -25,7 +25,16 @@ from rl_sentinel.core.case import Settings
 FUSED = ("use_liger_kernel", "use_liger_loss")
 
 #: GRPO's losses that Liger has. None has a KL term, since the constructor would download a reference model.
-GRPO_FAMILIES = ("dapo", "grpo", "bnpo", "dr_grpo", "vLLM, token_truncate")
+GRPO_FAMILIES = (
+    *("dapo", "grpo", "bnpo", "dr_grpo", "vLLM, token_truncate"),
+    *("sapo", "cispo", "luspo", "grpo, sequence", "two-sided clip"),
+)
+
+#: Family -> settings that differ from the defaults of Liger's loss, which a trainer without the arguments would use.
+NOT_BY_DEFAULT: Mapping[str, Settings] = {"sapo": {"temperature": 0.5, "negative_temperature": 2.0}}
+
+#: Family -> an argument that a release passes to Liger's loss. Earlier releases refuse the setting.
+PASSED = {"two-sided clip": "delta="}
 
 #: DPO's losses that Liger has, and whose claims are those of the plain losses.
 DPO_LOSSES = ("default", "apo_zero", "apo_down", "sppo_hard", "nca_pair")
@@ -60,8 +69,9 @@ def _grpo(target: Target) -> Iterator[Boundary | Unbound]:
         return
     for name in GRPO_FAMILIES:
         family = losses.release_family(target, name, plain)
-        if family is not None:
-            own = replace(family, settings={**family.settings, **fused_setting(target, GRPO)})
+        if family is not None and PASSED.get(name, "") in source_of(target.find(f"{GRPO}.__init__")):
+            changed = {**NOT_BY_DEFAULT.get(name, {}), **fused_setting(target, GRPO)}
+            own = replace(family, settings={**family.settings, **changed})
             yield from bindable(
                 target, _of_hidden_states(losses.grpo(target, plain, name, own), target, path, name, own)
             )

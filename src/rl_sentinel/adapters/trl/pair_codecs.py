@@ -72,14 +72,15 @@ class PairFeatures(Codec):
     """One dict per pair with the token ids of prompt, chosen and rejected completion, as in the tokenized data set.
 
     A completion consists of the trained tokens of a row, because preference data sets have no mask. Without ``cut``,
-    prompts have 1 to ``prompts`` tokens. With ``whole``, prompt and completion form one sequence, with labels. With
-    ``cut``, some sequences are longer than :func:`longest`, and the trainer truncates them.
+    prompts have ``prompts`` lengths, from ``shortest`` tokens on. With ``whole``, prompt and completion form one
+    sequence, with labels. With ``cut``, some sequences are longer than :func:`longest`, and the trainer truncates them.
     """
 
     whole: bool = False
     cut: Cut = ""
     names: tuple[str, ...] = field(default=("prompt_ids", "chosen_ids", "rejected_ids"))
     prompts: int = SHORTEST + 1
+    shortest: int = SHORTEST
 
     @property
     def columns(self) -> frozenset[str]:
@@ -102,7 +103,7 @@ class PairFeatures(Codec):
 
     def prompt(self, response: list[int]) -> list[int]:
         """The prompt of a response. Its length depends on the response, so that a row keeps its prompt at any place."""
-        return [PROMPT] * (SHORTEST + (len(response) + 1) % self.prompts)
+        return [PROMPT] * (self.shortest + (len(response) + 1) % self.prompts)
 
     def feature(self, chosen: list[int], rejected: list[int], most: int) -> dict[str, Any]:
         """The token ids of one pair."""

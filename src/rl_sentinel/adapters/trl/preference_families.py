@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+from rl_sentinel.adapters.trl.token_model import ELSEWHERE
 from rl_sentinel.core.case import Settings
 from rl_sentinel.core.claims import Claims, claims
 
@@ -38,7 +39,8 @@ class Family:
         sorts: whether the loss depends on the composition of a micro-batch.
         rewards: whether the logged rewards are the implicit rewards of the policy.
         truncated: whether the loss is also bound with truncated sequences.
-        prompts: number of tokens of the longest prompt.
+        prompts: number of lengths of prompts.
+        shortest: number of tokens of the shortest prompt.
         needs: text that the source of a release must contain.
         lacks: text that the source of a release must not contain.
     """
@@ -50,6 +52,7 @@ class Family:
     rewards: bool = True
     truncated: bool = False
     prompts: int = 2
+    shortest: int = 1
     needs: str = ""
     lacks: str = ""
 
@@ -187,18 +190,26 @@ CPO_FAMILIES: Mapping[str, Family] = {
     "simpo": _without_reference("simpo", "simpo", margin=0.25),
 }
 
+_ORPO = Family(
+    {**_BETA, "likelihood_weight": 1.0, "reference": False},
+    claims(
+        "orpo_trainer.py, odds_ratio_loss: equations 4 and 7 of arXiv 2403.07691, and the likelihood of prompt and "
+        "chosen response; a first token is not predicted",
+        algorithm="orpo",
+    ),
+    described=frozenset({"reference", "likelihood_weight"}),
+    sorts=True,
+    rewards=False,
+    prompts=1,
+)
+
+#: Tokens of a prompt that are predicted, and their log-prob.
+_ASKED: Settings = {"prompt_tokens": 2, "prompt_logprob": ELSEWHERE}
+
 ORPO_FAMILIES: Mapping[str, Family] = {
-    "default": Family(
-        {**_BETA, "likelihood_weight": 1.0, "reference": False},
-        claims(
-            "orpo_trainer.py, odds_ratio_loss: equations 4 and 7 of arXiv 2403.07691, and the likelihood of prompt and "
-            "chosen response; a first token is not predicted",
-            algorithm="orpo",
-        ),
-        described=frozenset({"reference", "likelihood_weight"}),
-        sorts=True,
-        rewards=False,
-        prompts=1,
+    "default": _ORPO,
+    "prompts of several tokens": dataclasses.replace(
+        _ORPO, settings={**_ORPO.settings, **_ASKED}, described=_ORPO.described | set(_ASKED), shortest=3
     ),
 }
 

@@ -216,7 +216,9 @@ def training_step(release: Release, name: str, family: Family, cut: Cut = "") ->
     arguments: dict[str, Codec] = {
         "entry": Constant(Function(entry)),
         "learner": Earlier(Use("trainer")),
-        "features": features(whole=release.whole, cut=cut, names=release.names, prompts=family.prompts),
+        "features": features(
+            whole=release.whole, cut=cut, names=release.names, prompts=family.prompts, shortest=family.shortest
+        ),
         "logprobs": TokenLogprobs("logprob"),
     }
     if release.reference:
