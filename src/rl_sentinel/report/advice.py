@@ -56,7 +56,7 @@ BY_LAW = {
     "MSK005": "leave rows without a trained token out of the sum and of the count",
     "PAR001": "use one of the two implementations everywhere: they are not interchangeable",
     "RAI001": "handle this batch, or refuse it where it is created",
-    "RES001": "restore data order, random states and counters with the model",
+    "RES001": "save and restore all of the state: weights, data order, random states, counters",
     "PLC005": "put the outcome at the last trained token of each step: rl_sentinel.signal.align.at_last, "
     "rl_sentinel.signal.steps",
     "TOK001": "take the tokens of the whole conversation from its chat template, then cut and mask them",
