@@ -7,7 +7,7 @@ from adapters.kit.round_trip import check_round_trips
 from adapters.verl.tensordict_specimen import TENSORDICT
 from rl_sentinel.adapters.target import Target
 from rl_sentinel.adapters.verl import FRAMEWORK, rollout_servers
-from rl_sentinel.core.boundary import Boundary
+from rl_sentinel.core.boundary import Boundary, Unbound
 from rl_sentinel.laws.setting_arrives_changed import LAW as CFG004
 from rl_sentinel.laws.tokens_or_samples_lost import LAW as PLC004
 
@@ -142,9 +142,9 @@ SOUND = {"SHIFTED": "[*known, 0.0]", "TOKENS": "own.token_ids", "LOGPROBS": "log
 _FOLDER = "verl/workers/rollout"
 
 
-def _bound(loads: Loads, worker: str = WORKER, **broken: str) -> tuple[Target, dict[tuple[str, str], Boundary]]:
+def _load(loads: Loads, worker: str = WORKER, sglang: str = SGLANG, **broken: str) -> Target:
     server = rewritten(VLLM, SOUND | broken)
-    target = loads(
+    return loads(
         FRAMEWORK,
         {
             "verl/workers/config/__init__.py": CONFIG,
@@ -153,11 +153,15 @@ def _bound(loads: Loads, worker: str = WORKER, **broken: str) -> tuple[Target, d
             "verl/trainer/ppo/v1/agent_loop_tq.py": QUEUED,
             f"{_FOLDER}/replica.py": OUTPUT,
             f"{_FOLDER}/vllm_rollout/vllm_async_server.py": server,
-            f"{_FOLDER}/sglang_rollout/async_sglang_server.py": SGLANG,
+            f"{_FOLDER}/sglang_rollout/async_sglang_server.py": sglang,
             f"{_FOLDER}/trtllm_rollout/trtllm_async_server.py": TRTLLM,
         },
         {"tensordict/__init__.py": TENSORDICT},
     )
+
+
+def _bound(loads: Loads, worker: str = WORKER, **broken: str) -> tuple[Target, dict[tuple[str, str], Boundary]]:
+    target = _load(loads, worker, **broken)
     found = list(rollout_servers.boundaries(target))
     assert all(isinstance(one, Boundary) for one in found), found
     named = {}
@@ -167,6 +171,14 @@ def _bound(loads: Loads, worker: str = WORKER, **broken: str) -> tuple[Target, d
         queued = "queued " if "TQ" in one.path else ""
         named[server, f"{queued}{next(iter(one.settings))}"] = one
     return target, named
+
+
+def test_server_without_log_probs_of_prompts(loads: Loads) -> None:
+    """Cannot be a teacher: the report says so."""
+    target = _load(loads, sglang=SGLANG.replace("prompt_logprobs", "unknown"))
+    (unbound,) = (one for one in rollout_servers.boundaries(target) if isinstance(one, Unbound))
+    assert unbound.path == f"{rollout_servers.ASK} -> {rollout_servers.SERVERS['sglang'].owner}.generate"
+    assert (unbound.absent, "returns no log-probs of prompts" in unbound.reason) == (True, True)
 
 
 def test_reads_back(loads: Loads) -> None:

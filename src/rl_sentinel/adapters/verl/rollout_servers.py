@@ -1,6 +1,7 @@
 """Boundaries of verl's inference servers: sampling options that reach the engine, and returned responses."""
 
 import asyncio
+import inspect
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -47,6 +48,8 @@ WORKERS: Mapping[str, str] = {
 CONFIG, SAMPLING = "verl.workers.config.RolloutConfig", "verl.workers.config.SamplingConfig"
 TEACHER = "verl.experimental.teacher_loop.teacher_manager.AsyncTeacherLLMServerManager"
 ASK = f"{TEACHER}.compute_teacher_logprobs_single"
+#: A name in the source of servers that return the log-probs of a prompt.
+_SCORES = "prompt_logprobs"
 
 
 class Server(NamedTuple):
@@ -96,14 +99,20 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         path = f"{server.owner}.generate"
         with engine_installed(name):
             found = target.has(path)  # imports its module
-        if not found:
+            source = inspect.getsource(target.module(server.owner.rpartition(".")[0])) if found else ""
+        if not source:
             continue
         yield from try_bind(target, path, "batch", partial(_rows, name, server))
         for worker in WORKERS:
             if target.has(f"{worker}.generate_sequences") and not target.fails(worker):
                 yield from try_bind(target, path, "config", partial(_options, target, name, server, worker))
-        if name != "trtllm" and target.has(ASK) and not target.fails(ASK):
+        if name == "trtllm" or not target.has(ASK) or target.fails(ASK):
+            continue
+        if _SCORES in source:
             yield from try_bind(target, path, "batch", partial(_teacher, name, server))
+        else:
+            reason = "this server returns no log-probs of prompts, which a teacher needs"
+            yield Unbound(f"{ASK} -> {path}", "batch", reason, absent=True)
 
 
 def options_sent(
