@@ -356,11 +356,15 @@ def test_numbers_of_the_correction(loads: Loads, least: str, share: str, output:
         ("product mask", {"& (product <=": "| (product <="}, "keep"),
         ("outlier mask", {}, None),
         ("outlier mask", {"| ~mask).all(": "| ~mask).any("}, "keep"),
+        ("outlier mask", {"= config.outlier": "= config.tis_ratio_type and config.outlier"}, None),
         ("token mask", {}, None),
     ],
 )
 def test_formula_of_the_correction(loads: Loads, name: str, broken: dict[str, str], output: str | None) -> None:
-    """A cap of another size, a mean instead of a product, a mean over the tokens of the batch, one bound of two."""
+    """A cap of another size, a mean instead of a product, a mean over the tokens of the batch, one bound of two.
+
+    A mask that has no effect without weights is right with them.
+    """
     tree = _files(fixed=True)
     (path,) = (path for path in tree if path.endswith("off_policy_correction_utils.py"))
     for right, wrong in broken.items():

@@ -58,6 +58,16 @@ def test_penalty_of_long_responses(loads: Loads, length: str, found: bool) -> No
     check_verdict(REF001, boundary, "overlong", target, found=found)
 
 
+@pytest.mark.parametrize("item", ["overlong_buffer.{}", "overlong_buffer['{}']"])
+def test_section_of_earlier_releases(loads: Loads, item: str) -> None:
+    """The numbers are in a section, whose values the trainer reads as attributes or as items."""
+    texts, place = _files("len(ids)"), "examples/train/algorithms/dapo/main_dapo.py"
+    for name in ("len", "penalty_factor"):
+        texts[place] = texts[place].replace(f"overlong_buffer_{name}", item.format(name))
+    target = loads(FRAMEWORK, texts)
+    check_verdict(REF001, the_only(overlong_penalty.boundaries(target)), "overlong", target, found=False)
+
+
 def test_release_without_examples(loads: Loads) -> None:
     """A package has no examples."""
     files = {path: text for path, text in _files("len(ids)").items() if path.startswith("skyrl/")}

@@ -49,8 +49,13 @@ FAMILIES: Mapping[str, tuple[Settings, Scope, Settings]] = {
         "sequence",
         {"estimator": "k1", "over": "sum", "low": -log(2.0), "high": log(2.0)},
     ),
-    "outlier mask": (
-        {"outlier_token_is_threshold_low": 0.5, "outlier_token_is_threshold_high": 2.0},
+    "outlier mask": (  # with weights: in February 2026 the mask alone had no effect
+        {
+            "outlier_token_is_threshold_low": 0.5,
+            "outlier_token_is_threshold_high": 2.0,
+            "tis_ratio_type": "token",
+            "token_tis_ratio_clip_high": 2.0,
+        },
         "sequence",
         {
             "estimator": "k1",
@@ -168,7 +173,7 @@ def _boundary(
     settings, formula = numbers
     keep = OffMask(forms.form, 1.0)
     outputs = {"keep": Output("B T", "", "keep", scope, at=Use("result")[2], form=keep)}
-    if "tis_ratio_type" in settings:
+    if "level" in formula:  # the formula is that of a weight
         weight = Output("B T", "ratio", "weight", scope, at=Use("result")[0], form=RowWise(forms.form))
         outputs = {"weight": weight, **outputs}
     return Boundary(

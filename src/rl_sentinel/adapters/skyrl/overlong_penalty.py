@@ -36,6 +36,17 @@ _PAYS = claims(
 )
 
 
+class Section(dict[str, Any]):
+    """A section of the configuration, whose values are items and attributes, as those of OmegaConf are."""
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any value
+        """The value of this name."""
+        try:
+            return self[name]
+        except KeyError as error:
+            raise AttributeError(name) from error
+
+
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the trainer's method, if the target is a checkout."""
     path = next((path for path in TRAINERS if target.has(path)), "")
@@ -56,7 +67,8 @@ def overlong_rewards(
     """
     algorithm = trainer.cfg.trainer.algorithm
     algorithm.overlong_buffer_len, algorithm.overlong_buffer_penalty_factor = numbers["buffer"], numbers["factor"]
-    algorithm.overlong_buffer = {"len": numbers["buffer"], "penalty_factor": numbers["factor"]}  # in releases of 2025
+    # In releases before March 2026:
+    algorithm.overlong_buffer = Section(len=numbers["buffer"], penalty_factor=numbers["factor"])
     trainer.cfg.generator.sampling_params.max_generate_length = numbers["limit"]
     processed = bare_instance(owner, **vars(trainer)).postprocess_generator_output(copy.deepcopy(output), uids)
     return [torch.tensor(row, dtype=torch.float32) for row in output_of(processed)["rewards"]]
