@@ -94,6 +94,12 @@ def decorated():
     return "decorated"
 
 
+class Own(Server):
+    def __init__(self, made):
+        self.made = made
+
+
+print(Own(1).made, Own(len).made is len)
 server = type("Own", (Server,), {})(port=1)
 print(Decorated.__name__, decorated())
 print(server.port, make.__name__, importlib.metadata.version("absent_engine"))
@@ -102,7 +108,7 @@ import other_engine
 """
     lines = [line for line in needs.lines(script) if line not in script[-3:]]
     ran = subprocess.run([sys.executable, "-c", "\n".join(lines) + used], capture_output=True, text=True, check=False)
-    assert ran.stdout.splitlines() == ["Decorated decorated", "1 make 999", "0.0 True"]
+    assert ran.stdout.splitlines() == ["1 True", "Decorated decorated", "1 make 999", "0.0 True"]
     assert ran.stderr.endswith("ModuleNotFoundError: No module named 'other_engine'\n")
     assert ran.returncode == 2
 

@@ -25,8 +25,9 @@ class EmptyClass(type):
     __getattr__ = empty_class
 
     def __call__(cls, *given, **options):
-        decorates = len(given) == 1 and callable(given[0]) and not options
-        return given[0] if decorates else super().__call__(**options)
+        plain = cls.__init__ is SimpleNamespace.__init__
+        decorates = plain and len(given) == 1 and callable(given[0]) and not options
+        return given[0] if decorates else super().__call__(*given, **options)
 
 
 class EmptyObject(SimpleNamespace):

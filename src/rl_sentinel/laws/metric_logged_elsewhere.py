@@ -2,7 +2,7 @@
 
 What it says:
     Numbers of an evaluation are logged as evaluation, and numbers of a training step as training, no matter what
-    triggers the evaluation and when. Each number is logged at its step.
+    triggers the evaluation and when. Each number is logged at its step, and none is left out.
 
 Why it matters:
     A training curve that includes numbers of another data set or other sampling settings changes without a change of

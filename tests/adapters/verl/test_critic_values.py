@@ -25,7 +25,7 @@ CRITIC = "verl/workers/critic/dp_critic.py"
 )
 @pytest.mark.parametrize("place", [("compute_gae_advantage_return", "discounted"), ("compute_advantage", "gae")])
 def test_padding_of_values(loads: Loads, critic: str, expected: list[list[float]], place: tuple[str, str]) -> None:
-    """0, but where the critic multiplies by the mask of the positions before the tokens."""
+    """0, except where the critic multiplies by the mask of the positions before the tokens."""
     core = files()[CORE].replace("return (later - values) * response_mask, later", "return values, values")
     texts = files() | {CORE: core} | ({CRITIC: f"'''{critic}'''"} if critic else {})
     target = loads(FRAMEWORK, texts)

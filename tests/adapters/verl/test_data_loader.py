@@ -89,7 +89,7 @@ def test_position_after_a_restore(loads: Loads, restore: str) -> None:
 
 
 def test_loaders_without_a_state(loads: Loads) -> None:
-    """A release whose loaders cannot be restored is told so."""
+    """A release whose loaders cannot be restored is not applicable, with the reason."""
     _, (unbound,) = _bound(loads, PLAIN, RESTORED)
     assert isinstance(unbound, Unbound)
     assert (unbound.path, unbound.absent) == (data_loader.PATH, True)

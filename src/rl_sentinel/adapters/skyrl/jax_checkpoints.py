@@ -25,6 +25,7 @@ LOAD, SAVE = f"{_MODULE}.load_safetensors", f"{_MODULE}.save_safetensors"
 UNSTACK = "skyrl.tx.layers.stacked.unstack_state"
 
 #: The number of adapters of a model, the adapter that is saved, its rank, and the number of experts with adapters.
+#: With more experts than the rank, releases that cut the wrong axis raise when they load an adapter.
 _ADAPTERS, _SLOT, _RANK, _EXPERTS = 2, 1, 2, 2
 
 #: In a shape: the number of rows.
@@ -57,6 +58,11 @@ _CALLERS: Mapping[str, str] = {
     "weights": "skyrl/backends/jax.py, __init__: load_safetensors of the checkpoint, whose names are those that "
     "save_safetensors writes, one entry per expert",
     "adapter": "skyrl/tx/utils/models.py, save_lora_checkpoint and load_lora_checkpoint: an adapter of the model",
+}
+#: Setting -> what it needs besides the backend.
+_REACH: Mapping[str, str] = {
+    "adapter": ", and an adapter that is saved and loaded",
+    "adapter of experts": ", and an adapter of experts (no more experts than the rank) that is saved and loaded",
 }
 #: Kind of an output -> the suffix of its name.
 _WHEN = {"uninterrupted": "", "resumed": " of the file"}
@@ -203,5 +209,5 @@ def _boundary(name: str) -> Boundary:
             for text, quantity in names.items()
         },
         settings={name: {}},
-        reach="the Tinker server with backend=jax",
+        reach=f"the Tinker server with backend=jax{_REACH.get(name, '')}",
     )

@@ -31,8 +31,8 @@ SMOOTHED: Settings = {"label_smoothing_factor": 0.25}
 FUSED = ("fused_lm_head=True", '"chunked_nll"')
 
 _LOGS = (
-    "docs/source/sft_trainer.md, Logged metrics: metrics of each step, among these the accuracy of the tokens that "
-    "train; transformers, TrainingArguments, label_smoothing_factor: changes the labels of the loss"
+    "sft_trainer.py, compute_loss: computes the accuracy of the tokens that train, and logs its mean; transformers, "
+    "TrainingArguments, label_smoothing_factor: changes the labels of the loss"
 )
 
 
@@ -55,7 +55,9 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         trainers_of_ranks(SMOOTHED, columns, masked=masked, alone=True),
         {
             "step": Output("", at=Use("trained")["step"]),
-            "missing": Output("", "count", "logged_elsewhere", at=Use("trained")["missing"], form=Number()),
+            "metrics that are not logged": Output(
+                "", "count", "logged_elsewhere", at=Use("trained")["missing"], form=Number()
+            ),
         },
         claims(_LOGS),
         settings=SMOOTHED,

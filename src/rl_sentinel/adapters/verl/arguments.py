@@ -97,7 +97,7 @@ def trainer_data(target: Target, entered: str, **more: Codec) -> Object:
 
 
 def critic_values(target: Target) -> Column:
-    """The critic's values: 0 in the padding, but in releases whose critic keeps the value after a response.
+    """The critic's values: 0 in the padding, except in releases whose critic keeps the value after a response.
 
     Producers: dp_critic.py, ``compute_values``, multiplies by the response's mask; workers/utils/padding.py,
     ``no_padding_2_padding``, pads with 0.
