@@ -68,14 +68,6 @@ def test_renamed_name_of_a_package_is_found(target: Target) -> None:
     assert renamed.call(f"{NAME}.engine.named") == 3
 
 
-@pytest.mark.parametrize("text", ["from elsewhere import *", "def __getattr__(name):\n    return name"])
-def test_package_that_may_have_any_name_has_the_new_one(tmp_path: Path, text: str) -> None:
-    (tmp_path / NAME).mkdir()
-    (tmp_path / NAME / "__init__.py").write_text(text)
-    renamed = Target(root=tmp_path, package=NAME, earlier={f"{NAME}.newer": f"{NAME}.named"})
-    assert renamed.locate(f"{NAME}.newer") == f"{NAME}.newer"
-
-
 def test_module_that_left_its_package_is_found(target: Target) -> None:
     assert target.call(f"{NAME}.engine.moved.f") == 2
     assert target.locate(f"{NAME}.engine.moved.f") == f"{NAME}.layout.moved.f"

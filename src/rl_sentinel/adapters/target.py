@@ -159,9 +159,7 @@ class Target:
         *place, name = parts = path.split(".")
         if path not in self.earlier or not self._tree().is_folder(place):
             return False
-        words = (name, "import *", "def __getattr__")  # by the last two, a package may have any name
-        named = any(self._names_in_init(place, word) for word in words)
-        return not (named or self._has_module(parts) or self._tree().is_folder(parts))
+        return not (self._names_in_init(place, name) or self._has_module(parts) or self._tree().is_folder(parts))
 
     def _earlier(self, path: str) -> str:
         """The path in this tree under an earlier name; empty if the tree has no earlier name of the path."""
