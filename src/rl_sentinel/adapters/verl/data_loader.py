@@ -20,6 +20,7 @@ from rl_sentinel.core.call import Function, Use
 from rl_sentinel.core.case import Scalar, Settings
 from rl_sentinel.core.claims import claims
 from rl_sentinel.core.codec import Codec, Inputs
+from rl_sentinel.core.errors import Absent
 
 MODULE = "verl.trainer.ppo.ray_trainer"
 PATH = f"{MODULE}.RayPPOTrainer._create_dataloader"
@@ -132,12 +133,8 @@ def fills_two_batches(inputs: Inputs) -> str:
 
 def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
     """Boundaries of the data loaders of the trainer, with shuffling."""
-    if not target.has(PATH) or target.fails(LOADER):
-        return
-    if LOADER.rpartition(".")[2] not in inspect.getsource(inspect.unwrap(target.find(PATH))):
-        yield Unbound(PATH, "batch", "the loaders of this release have no state to restore", absent=True)
-        return
-    yield from try_bind(target, PATH, "batch", lambda: [_loaders(target)])
+    if target.has(PATH) and not target.fails(LOADER):
+        yield from try_bind(target, PATH, "batch", lambda: [_loaders(target)], required=True)
 
 
 def loader_fakes(target: Target) -> dict[str, Callable[..., Any]]:
@@ -154,6 +151,8 @@ def loader_fakes(target: Target) -> dict[str, Callable[..., Any]]:
 
 def _loaders(target: Target) -> Boundary:
     source = inspect.getsource(target.find(PATH))
+    if LOADER.rpartition(".")[2] not in source:
+        raise Absent("the loaders of this release have no state to restore")
     source += "".join(inspect.getsource(target.find(path)) for path in SAMPLERS if target.has(path))
     fields: dict[str, Codec] = {name: Knob(name, default) for name, default in _SHUFFLED.items()}
     known = {name: pair for name, pair in _KNOBS.items() if offers(target, source, name)}

@@ -99,8 +99,8 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
         path = f"{server.owner}.generate"
         with engine_installed(name):
             found = target.has(path)  # imports its module
-            source = inspect.getsource(target.module(server.owner.rpartition(".")[0])) if found else ""
-        if not source:
+            scores = found and _scores_prompts(target, server.owner)
+        if not found:
             continue
         yield from try_bind(target, path, "batch", partial(_rows, name, server))
         for worker in WORKERS:
@@ -108,11 +108,16 @@ def boundaries(target: Target) -> Iterator[Boundary | Unbound]:
                 yield from try_bind(target, path, "config", partial(_options, target, name, server, worker))
         if name == "trtllm" or not target.has(ASK) or target.fails(ASK):
             continue
-        if _SCORES in source:
+        if scores:
             yield from try_bind(target, path, "batch", partial(_teacher, name, server))
         else:
             reason = "this server returns no log-probs of prompts, which a teacher needs"
             yield Unbound(f"{ASK} -> {path}", "batch", reason, absent=True)
+
+
+def _scores_prompts(target: Target, owner: str) -> bool:
+    """Whether a server returns the log-probs of a prompt; True if its module fails, which binding reports."""
+    return bool(target.fails(owner)) or _SCORES in inspect.getsource(target.module(owner.rpartition(".")[0]))
 
 
 def options_sent(
