@@ -41,7 +41,8 @@ SAMPLING = """
         return {"max_tokens": params.max_generate_length, **asked}
 """
 
-REMOTE = """
+#: The fields of both clients of servers.
+_CLIENT = """
     import asyncio
     from dataclasses import dataclass
     from typing import Any
@@ -54,7 +55,11 @@ REMOTE = """
 
         async def _get_session(self):
             raise RuntimeError("there is no server")
+"""
 
+REMOTE = (
+    _CLIENT
+    + """
         async def _single(self, ids, params):
             session = await self._get_session()
             async with session.post(self.proxy_url, json={"token_ids": ids, "sampling_params": params}) as answer:
@@ -67,22 +72,12 @@ REMOTE = """
             answers = await asyncio.gather(*tasks) if IN_ORDER else [await one for one in asyncio.as_completed(tasks)]
             return {"response_ids": [x[0] for x in answers], "response_logprobs": [x[1] for x in answers]}
 """
+)
 
 #: The client of servers that complete a text: it gets the tokens of a response, or tokenizes the text again.
-COMPLETIONS = """
-    import asyncio
-    from dataclasses import dataclass
-    from typing import Any
-
-    @dataclass
-    class RemoteInferenceClient:
-        proxy_url: str
-        server_urls: list
-        tokenizer: Any = None
-
-        async def _get_session(self):
-            raise RuntimeError("there is no server")
-
+COMPLETIONS = (
+    _CLIENT
+    + """
         async def _asked(self, path, body):
             session = await self._get_session()
             async with session.post(self.proxy_url + path, json=body) as answer:
@@ -101,6 +96,7 @@ COMPLETIONS = """
                 response_logprobs=None,
             )
 """
+)
 
 ENGINES = """
     class InferenceEngineClient:

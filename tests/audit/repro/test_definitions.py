@@ -48,7 +48,7 @@ def test_module_of_an_import(module: ModuleType) -> None:
     assert imported_from("dumps", module).__name__ == "json"
 
 
-@pytest.mark.parametrize("name", ["up", "first", "absent"])
+@pytest.mark.parametrize("name", ["up", "ceil", "first", "absent"])
 def test_name_that_is_not_imported_under_it_cannot_be_written(module: ModuleType, name: str) -> None:
     with pytest.raises(Unwritable, match=f"{name} of definitions_specimen is neither assigned nor imported"):
         imported_from(name, module)
