@@ -76,3 +76,11 @@ def test_settings_of_the_loss(loads: Loads, *, sound: bool) -> None:
 def test_without_liger(loads: Loads) -> None:
     """A release whose overlay has no Liger has no such boundary."""
     assert _bound(loads(FRAMEWORK, policy_files(), overlay())) == {}
+
+
+@pytest.mark.parametrize("passes", [True, False])
+def test_setting_that_a_release_refuses(loads: Loads, *, passes: bool) -> None:
+    """The two-sided clip is audited only in releases that pass its bound to Liger's loss."""
+    tree = policy_files(soft="delta=self.args.delta," if passes else "")
+    tree["trl/trainer/grpo_config.py"] += "        delta: float | None = None\n"
+    assert ("two-sided clip, Liger" in _bound(loads(FRAMEWORK, tree, libraries()))) == passes
